@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/reshard"
 )
 
@@ -37,7 +36,7 @@ func encode(v any) ([]byte, error) {
 }
 
 // gather exchanges a value of each member.
-func gather[T any](ctx context.Context, c *collective.Communicator, mine T) ([]T, error) {
+func gather[T any](ctx context.Context, c Communicator, mine T) ([]T, error) {
 	b, err := encode(mine)
 	if err != nil {
 		return nil, err
@@ -113,7 +112,7 @@ func (o *offer) number(parts []part) []reshard.Piece {
 // it from parity, which they do. commits are
 // those of which this member has what is not sharded. found is false if nobody has a commit. The
 // error is ErrNotWhole if there are commits, and none is whole.
-func (s *State) Choose(ctx context.Context, c *collective.Communicator, commits []Commit) (chosen Commit, found bool, err error) {
+func (s *State) Choose(ctx context.Context, c Communicator, commits []Commit) (chosen Commit, found bool, err error) {
 	s.parts, s.named, s.offers, s.received = nil, map[string][]int{}, nil, 0
 	offers, err := gather(ctx, c, s.offer(commits))
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/subtle"
 	"slices"
 
-	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/reshard"
 )
 
@@ -21,7 +20,7 @@ type group struct {
 
 // newGroup returns the group of this member; pieces are what each member has that parity protects,
 // by rank.
-func newGroup(c *collective.Communicator, groups [][]int, t *table, pieces [][]reshard.Piece) *group {
+func newGroup(c Communicator, groups [][]int, t *table, pieces [][]reshard.Piece) *group {
 	g := &group{generation: c.Generation(), table: t}
 	for _, ranks := range groups {
 		if at := slices.Index(ranks, c.Rank()); at >= 0 {
@@ -58,7 +57,7 @@ type protection struct {
 
 // protect begins to make the parity of a commit. Each member sends each other of its group a stripe
 // of its parts, and of what it receives it keeps the XOR.
-func (s *State) protect(ctx context.Context, c *collective.Communicator, g *group, commit Commit, own [][]byte) {
+func (s *State) protect(ctx context.Context, c Communicator, g *group, commit Commit, own [][]byte) {
 	if len(g.ranks) < 2 {
 		return
 	}
@@ -74,12 +73,12 @@ func (s *State) protect(ctx context.Context, c *collective.Communicator, g *grou
 		size = max(size, to-from)
 		sources = append(sources, source{g.ranks[of], to - from})
 		from, to = g.stripe(g.at, of)
-		k.start(func() error { return sendRange(ctx, c, g.ranks[of], own, from, to) })
+		k.start(func() error { return sendRange(ctx, c, g.ranks[of], own, from, to, s.most) })
 	}
 	p.parity = s.buffer(size)
 	k.start(func() error {
 		clear(p.parity)
-		if err := recvXOR(ctx, c, sources, p.parity); err != nil {
+		if err := recvXOR(ctx, c, sources, p.parity, s.most); err != nil {
 			return err
 		}
 		p.kept = true // read after Settle
@@ -101,11 +100,11 @@ func (s *State) dropIncomplete() {
 // source is a member that sends so many bytes.
 type source struct{ rank, bytes int }
 
-// sendRange sends a range of what memory has.
-func sendRange(ctx context.Context, c *collective.Communicator, to int, memory [][]byte, from, end int) error {
+// sendRange sends a range of what memory has, most bytes at a time.
+func sendRange(ctx context.Context, c Communicator, to int, memory [][]byte, from, end, most int) error {
 	var scratch []byte
-	for ; from < end; from += moveBytes {
-		if err := sendHashed(ctx, c, to, cut(memory, from, min(from+moveBytes, end), &scratch)); err != nil {
+	for ; from < end; from += most {
+		if err := sendHashed(ctx, c, to, cut(memory, from, min(from+most, end), &scratch)); err != nil {
 			return err
 		}
 	}
@@ -128,12 +127,12 @@ func cut(memory [][]byte, from, end int, scratch *[]byte) []byte {
 	return b
 }
 
-// recvXOR receives from each source, and adds what it sends to sum by XOR.
-func recvXOR(ctx context.Context, c *collective.Communicator, sources []source, sum []byte) error {
-	scratch := make([]byte, min(moveBytes, len(sum)))
-	for at := 0; at < len(sum); at += moveBytes {
+// recvXOR receives from each source, most bytes at a time, and adds what it sends to sum by XOR.
+func recvXOR(ctx context.Context, c Communicator, sources []source, sum []byte, most int) error {
+	scratch := make([]byte, min(most, len(sum)))
+	for at := 0; at < len(sum); at += most {
 		for _, from := range sources {
-			n := min(moveBytes, from.bytes-at)
+			n := min(most, from.bytes-at)
 			if n <= 0 {
 				continue
 			}
@@ -148,7 +147,7 @@ func recvXOR(ctx context.Context, c *collective.Communicator, sources []source, 
 
 // protectAgain makes parity of the commit to which the members have returned, where they could not
 // lose one more: of what each of them alone has of it now.
-func (s *State) protectAgain(ctx context.Context, c *collective.Communicator, t *table, has [][]reshard.Piece, commit Commit) {
+func (s *State) protectAgain(ctx context.Context, c Communicator, t *table, has [][]reshard.Piece, commit Commit) {
 	alone := reshard.Rare(t.tensors, has, 1)
 	from := s.newTransfer(c, t, commit, true).from
 	var own [][]byte

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/reshard"
 )
 
@@ -50,7 +49,7 @@ func (list groupsOf) plain() []reshard.Group {
 }
 
 // gatherGroups finds out what is left of the groups of all commits.
-func (s *State) gatherGroups(ctx context.Context, c *collective.Communicator, offers []offer, t *table) (map[Commit]groupsOf, error) {
+func (s *State) gatherGroups(ctx context.Context, c Communicator, offers []offer, t *table) (map[Commit]groupsOf, error) {
 	groups := map[Commit]groupsOf{}
 	for rank, o := range offers {
 		for _, p := range o.Parity {
@@ -82,7 +81,7 @@ func (s *State) gatherGroups(ctx context.Context, c *collective.Communicator, of
 }
 
 // gatherLost has one member of each group tell what those had that are lost.
-func (s *State) gatherLost(ctx context.Context, c *collective.Communicator, offers []offer, t *table, commits []Commit, groups map[Commit]groupsOf) error {
+func (s *State) gatherLost(ctx context.Context, c Communicator, offers []offer, t *table, commits []Commit, groups map[Commit]groupsOf) error {
 	type lost struct {
 		*survivors
 		at int
@@ -191,7 +190,7 @@ func overlap(boxes map[int][]reshard.Box, pieces []reshard.Piece) bool {
 }
 
 // rebuild carries out such a list. Who rebuilds something has it as a set of the commit then.
-func (s *State) rebuild(ctx context.Context, c *collective.Communicator, t *table, commit Commit, list []rebuilding) error {
+func (s *State) rebuild(ctx context.Context, c Communicator, t *table, commit Commit, list []rebuilding) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -220,7 +219,7 @@ func (s *State) rebuild(ctx context.Context, c *collective.Communicator, t *tabl
 		if p.at != r.keeper {
 			from, end = p.stripe(p.at, r.keeper)
 			end = min(end, from+size)
-			send[keeper] = append(send[keeper], func() error { return sendRange(ctx, c, keeper, p.own, from, end) })
+			send[keeper] = append(send[keeper], func() error { return sendRange(ctx, c, keeper, p.own, from, end, s.most) })
 			continue
 		}
 		x := newSet(commit, t.parts(r.pieces), s.buffer)
@@ -234,7 +233,7 @@ func (s *State) rebuild(ctx context.Context, c *collective.Communicator, t *tabl
 				s.received += uint64(min(end-from, size))
 			}
 		}
-		recv = append(recv, func() error { return recvXOR(ctx, c, sources, x.data) })
+		recv = append(recv, func() error { return recvXOR(ctx, c, sources, x.data, s.most) })
 	}
 	for _, steps := range send {
 		start(steps)

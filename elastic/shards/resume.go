@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/checkpoint"
 	"github.com/regroup-io/regroup/elastic/reshard"
 	"github.com/regroup-io/regroup/elastic/statesync"
@@ -54,7 +53,7 @@ type describedFile struct {
 // it: each member a part, as if that were what it had of a commit of this generation, and all that
 // can, what is not sharded. found is false if there is none. All members call it after Choose, when
 // there is no commit that is whole; disk is nil if a member has no directory.
-func (s *State) Resume(ctx context.Context, c *collective.Communicator, disk *Disk, replica *statesync.Replica) (from checkpoint.Name, chosen Commit, found bool, err error) {
+func (s *State) Resume(ctx context.Context, c Communicator, disk *Disk, replica *statesync.Replica) (from checkpoint.Name, chosen Commit, found bool, err error) {
 	replica.IgnoreCheckpoints()
 	mine, err := disk.catalog(replica)
 	if err != nil {
@@ -152,7 +151,7 @@ func candidates(all []catalog) []checkpoint.Set {
 type resuming struct {
 	*State
 
-	comm    *collective.Communicator
+	comm    Communicator
 	disk    *Disk
 	set     checkpoint.Set
 	all     []catalog // by rank

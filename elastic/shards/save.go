@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/reshard"
 )
 
@@ -63,7 +62,7 @@ type Parting struct {
 // member's parts; they are sent to those who keep copies until the next Settle, and nothing else
 // may use c's messages meanwhile. Before members leave, what they alone have is sent to those who
 // stay, and nothing else: everybody waits for it, and copies are made in the next generation.
-func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Commit, parting Parting) {
+func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting Parting) {
 	if s.last != (Commit{}) {
 		s.whole = s.last
 	}
@@ -81,7 +80,7 @@ func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Com
 	s.sets = append(s.sets, own)
 	// One that was believed to stay may leave after all: with copies the commit before survives it.
 	if parting.Leaving != nil && s.options != (Options{}) {
-		s.send(ctx, c, s.layout, commit, reshard.Handover(s.layout.tensors, s.registered, parting.Leaving, moveBytes))
+		s.send(ctx, c, s.layout, commit, reshard.Handover(s.layout.tensors, s.registered, parting.Leaving, s.most))
 		return
 	}
 	if s.options.Parity > 0 && !parting.Planned {
@@ -94,7 +93,7 @@ func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Com
 	k := &copying{}
 	s.copying = k
 	for _, holder := range peers.holders[rank] {
-		k.start(func() error { return sendCopy(ctx, c, holder, own.data[:size(all[:copied])]) })
+		k.start(func() error { return sendCopy(ctx, c, holder, own.data[:size(all[:copied])], s.most) })
 	}
 	for owner, holders := range peers.holders {
 		if !slices.Contains(holders, rank) {
@@ -102,7 +101,7 @@ func (s *State) Save(ctx context.Context, c *collective.Communicator, commit Com
 		}
 		kept := newSet(commit, peers.copied[owner], s.buffer)
 		k.start(func() error {
-			if err := recvCopy(ctx, c, owner, kept.data); err != nil {
+			if err := recvCopy(ctx, c, owner, kept.data, s.most); err != nil {
 				return err
 			}
 			k.keep(kept)
@@ -127,7 +126,7 @@ func (s *State) Restore() error {
 }
 
 // send sends pieces of a commit to members that keep them, until the next Settle.
-func (s *State) send(ctx context.Context, c *collective.Communicator, t *table, commit Commit, moves []reshard.Move) {
+func (s *State) send(ctx context.Context, c Communicator, t *table, commit Commit, moves []reshard.Move) {
 	send, recv := map[int][]reshard.Piece{}, map[int][]reshard.Piece{}
 	for _, m := range moves {
 		switch c.Rank() {
@@ -206,18 +205,18 @@ func copyParts(to, from []part) {
 	})
 }
 
-func sendCopy(ctx context.Context, c *collective.Communicator, to int, data []byte) error {
-	for at := 0; at < len(data); at += moveBytes {
-		if err := sendHashed(ctx, c, to, data[at:min(at+moveBytes, len(data))]); err != nil {
+func sendCopy(ctx context.Context, c Communicator, to int, data []byte, most int) error {
+	for at := 0; at < len(data); at += most {
+		if err := sendHashed(ctx, c, to, data[at:min(at+most, len(data))]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func recvCopy(ctx context.Context, c *collective.Communicator, from int, data []byte) error {
-	for at := 0; at < len(data); at += moveBytes {
-		if err := recvHashed(ctx, c, from, data[at:min(at+moveBytes, len(data))]); err != nil {
+func recvCopy(ctx context.Context, c Communicator, from int, data []byte, most int) error {
+	for at := 0; at < len(data); at += most {
+		if err := recvHashed(ctx, c, from, data[at:min(at+most, len(data))]); err != nil {
 			return err
 		}
 	}

@@ -1,12 +1,26 @@
 package shards
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/regroup-io/regroup/elastic/reshard"
 )
+
+// Communicator is how the members of a generation communicate: a collective.Communicator.
+type Communicator interface {
+	Rank() int
+	World() int
+	Generation() uint64
+	AllgatherBlobs(ctx context.Context, mine []byte) ([][]byte, error)
+	Barrier(ctx context.Context) error
+	Send(ctx context.Context, to int, b []byte) error
+	Recv(ctx context.Context, from int, b []byte) error
+	Abort(cause error)
+	Failed() error
+}
 
 // Options of a state.
 type Options struct {
@@ -48,6 +62,7 @@ func (o Options) claim(world int) int { return min(max(o.Copies, min(o.Parity, 1
 // State is one member's part of a sharded state. It belongs to one goroutine at a time.
 type State struct {
 	options Options
+	most    int              // bytes that are sent at once; all members have the same
 	parts   []part           // registered in this generation
 	named   map[string][]int // the indices of parts, by the name of the tensor
 	sets    []*set           // of commits
@@ -78,7 +93,7 @@ type agreement struct {
 }
 
 // New returns a state without parts.
-func New(o Options) *State { return &State{options: o} }
+func New(o Options) *State { return &State{options: o, most: moveBytes} }
 
 // Options are those of New.
 func (s *State) Options() Options { return s.options }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/reshard"
 )
 
@@ -27,7 +26,7 @@ type need struct {
 //
 // The sets of commits stay as they are if there is an error, so nothing is lost; what is in the
 // memory is undefined then.
-func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Commit, found bool, node string) (received uint64, err error) {
+func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found bool, node string) (received uint64, err error) {
 	needs, t, err := s.gatherNeeds(ctx, c, node)
 	if err != nil {
 		return 0, err
@@ -38,7 +37,7 @@ func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Com
 	} else {
 		available = reshard.First(t.tensors, needs.pieces)
 	}
-	moves, err := reshard.Plan(t.tensors, available, needs.pieces, moveBytes)
+	moves, err := reshard.Plan(t.tensors, available, needs.pieces, s.most)
 	var missing *reshard.MissingError
 	if errors.As(err, &missing) {
 		return 0, fmt.Errorf("%w: %w", ErrNotWhole, err)
@@ -69,7 +68,7 @@ func (s *State) Sync(ctx context.Context, c *collective.Communicator, chosen Com
 		s.survives = wanted
 	case s.options.Parity == 0:
 		// Copies that were lost with their holders are made up for.
-		s.send(ctx, c, t, chosen, reshard.Repair(t.tensors, available, s.peers.nodes, s.options.Copies, moveBytes))
+		s.send(ctx, c, t, chosen, reshard.Repair(t.tensors, available, s.peers.nodes, s.options.Copies, s.most))
 	case s.survives < wanted:
 		s.protectAgain(ctx, c, t, available, chosen)
 	}
@@ -84,7 +83,7 @@ type needs struct {
 	nodes  []string
 }
 
-func (s *State) gatherNeeds(ctx context.Context, c *collective.Communicator, node string) (needs, *table, error) {
+func (s *State) gatherNeeds(ctx context.Context, c Communicator, node string) (needs, *table, error) {
 	mine := need{Node: node}
 	own, err := newTable([][]reshard.Tensor{registered(s.parts)})
 	if err != nil {
@@ -149,7 +148,7 @@ func agree(t *table, n needs, copies int) agreement {
 
 // newTransfer prepares to fill the memory that was registered: from the sets of a commit, or, in an
 // initial state, from that of others.
-func (s *State) newTransfer(c *collective.Communicator, t *table, chosen Commit, found bool) *transfer {
+func (s *State) newTransfer(c Communicator, t *table, chosen Commit, found bool) *transfer {
 	x := &transfer{comm: c, into: make([][]part, len(t.tensors))}
 	for _, p := range s.parts {
 		i := t.number[p.tensor.Name]

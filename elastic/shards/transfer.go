@@ -19,7 +19,7 @@ var errCorrupt = errors.New("sent a part of the state that does not match its ha
 
 // transfer fills the memory of one member.
 type transfer struct {
-	comm  *collective.Communicator
+	comm  Communicator
 	from  [][]part // what this member has, by tensor
 	into  [][]part // what it needs
 	local bool     // what it has is not the memory that it needs
@@ -218,7 +218,7 @@ func inParallel(n int, f func(i int)) {
 }
 
 // sendHashed sends bytes and their hash.
-func sendHashed(ctx context.Context, c *collective.Communicator, to int, b []byte) error {
+func sendHashed(ctx context.Context, c Communicator, to int, b []byte) error {
 	h := xxh3.Hash128(b).Bytes()
 	if err := c.Send(ctx, to, h[:]); err != nil {
 		return err
@@ -227,7 +227,7 @@ func sendHashed(ctx context.Context, c *collective.Communicator, to int, b []byt
 }
 
 // recvHashed receives bytes and compares them with their hash. A difference ends the generation.
-func recvHashed(ctx context.Context, c *collective.Communicator, from int, b []byte) error {
+func recvHashed(ctx context.Context, c Communicator, from int, b []byte) error {
 	var want [16]byte
 	if err := c.Recv(ctx, from, want[:]); err != nil {
 		return err
