@@ -143,7 +143,12 @@ func (s *State) Choose(ctx context.Context, c Communicator, commits []Commit) (c
 	least := math.MaxInt
 	for _, candidate := range candidates {
 		if !slices.ContainsFunc(offers, func(o offer) bool { return o.has(candidate) }) {
-			continue // an initial state whose parts nobody has filled yet
+			// Of an initial state nobody may have filled the parts yet. After a step all had some,
+			// and members that came in since have none before the next commit.
+			if candidate.Step > 0 && notWhole == nil {
+				notWhole = fmt.Errorf("%w: nobody has any of the commit of %v", ErrNotWhole, candidate)
+			}
+			continue
 		}
 		rebuilt, available := planRebuild(t, groups[candidate], has(t, offers, candidate))
 		missing := reshard.Missing(t.tensors, available)
@@ -166,9 +171,10 @@ func (s *State) Choose(ctx context.Context, c Communicator, commits []Commit) (c
 	return chosen, false, notWhole
 }
 
-// has reports whether the member has parts of a commit.
+// has reports whether the member has parts of a commit, or parity.
 func (o offer) has(c Commit) bool {
-	return slices.ContainsFunc(o.Sets, func(x offeredSet) bool { return x.Commit == c })
+	return slices.ContainsFunc(o.Sets, func(x offeredSet) bool { return x.Commit == c }) ||
+		slices.ContainsFunc(o.Parity, func(x offeredParity) bool { return x.Commit == c })
 }
 
 // has is what the members have of a commit, by rank.
