@@ -61,6 +61,36 @@ func Opposite(nodes []string, copies int) [][]int {
 	return holders
 }
 
+// Near returns the pieces of which Opposite must keep as many copies before members leave as
+// planned: those with an element that so few members have that a run of members may leave with all
+// of it, and those that Rare returns. Replicas may be neighbours.
+//
+//	four members, one copy:    of what 0 and 2 have nothing is copied, and of what 2 and 3 have all
+func Near(tensors []Tensor, has [][]Piece, nodes []string, copies int) [][]Piece {
+	n := len(has)
+	copies = min(copies, n-1)
+	most := n * copies / (copies + 1) // members that may leave
+	position := make([]int, n)
+	for i, m := range byNode(nodes) {
+		position[m] = i
+	}
+	return having(tensors, has, func(holders members) bool {
+		if holders.count() <= copies {
+			return true
+		}
+		at := make([]int, 0, n)
+		for _, m := range holders.list() {
+			at = append(at, position[m])
+		}
+		slices.Sort(at)
+		gap := at[0] + n - at[len(at)-1] // the longest way from one to the next
+		for i := range at[1:] {
+			gap = max(gap, at[i+1]-at[i])
+		}
+		return n-gap+1 <= most
+	})
+}
+
 // Missing returns the parts that nobody has.
 func Missing(tensors []Tensor, has [][]Piece) []Piece {
 	var missing []Piece
@@ -92,18 +122,27 @@ func First(tensors []Tensor, has [][]Piece) [][]Piece {
 // Rare returns the pieces that must be copied so that as many members may be lost as there shall be
 // copies: those with an element that no more members than that have.
 func Rare(tensors []Tensor, has [][]Piece, copies int) [][]Piece {
-	rare := make([][]Piece, len(has))
+	return having(tensors, has, func(holders members) bool { return holders.count() <= copies })
+}
+
+// having returns the pieces with an element for whose holders f is true.
+func having(tensors []Tensor, has [][]Piece, f func(holders members) bool) [][]Piece {
+	some := make([][]Piece, len(has))
 	for i, of := range byTensor(len(tensors), has) {
 		g, sets := occupancy(tensors[i], of, len(has))
+		is := make([]bool, len(sets))
+		for cell, holders := range sets {
+			is[cell] = holders.count() > 0 && f(holders)
+		}
 		for _, b := range of {
-			least := len(has)
-			g.cover(b.Box, func(cell int) { least = min(least, sets[cell].count()) })
-			if least <= copies && b.Elements() > 0 {
-				rare[b.member] = append(rare[b.member], Piece{Tensor: i, Box: b.Box})
+			found := false
+			g.cover(b.Box, func(cell int) { found = found || is[cell] })
+			if found {
+				some[b.member] = append(some[b.member], Piece{Tensor: i, Box: b.Box})
 			}
 		}
 	}
-	return rare
+	return some
 }
 
 // occupancy divides a tensor, and returns which members have each cell.

@@ -89,6 +89,60 @@ func TestNeighboursMayLeave(t *testing.T) {
 	}
 }
 
+// TestReplicasMayLeave: with the copies of what Near returns, any run of members may leave,
+// whatever they had, and nothing is copied that any run leaves and that enough members have.
+func TestReplicasMayLeave(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tensors := []Tensor{{Name: "a", Width: 4, Shape: []int{5, 2}}, {Name: "b", Width: 1, Shape: []int{7}}}
+		n := rapid.IntRange(1, 8).Draw(t, "members")
+		has := drawPieces(t, tensors, n, 4)
+		for i, x := range tensors {
+			m := rapid.IntRange(0, n-1).Draw(t, "who has all")
+			has[m] = append(has[m], Piece{Tensor: i, Box: Whole(x.Shape)})
+		}
+		nodes := make([]string, n)
+		for m := range nodes {
+			nodes[m] = fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "node"))
+		}
+		copies := rapid.IntRange(0, 3).Draw(t, "copies")
+		near := Near(tensors, has, nodes, copies)
+		kept := Copied(has, near, Opposite(nodes, copies))
+		order, most := byNode(nodes), n*min(copies, n-1)/(min(copies, n-1)+1)
+		// without returns what is left when a run of members has gone.
+		without := func(has [][]Piece, from int) [][]Piece {
+			left := slices.Clone(has)
+			for k := range most {
+				left[order[(from+k)%n]] = nil
+			}
+			return left
+		}
+		goes := make([]memory, n) // by where a run begins: what it takes along, without copies
+		for from := range n {
+			if missing := Missing(tensors, without(kept, from)); len(missing) > 0 {
+				t.Fatalf("%d members from number %d on leave, and with them %v", most, from, missing)
+			}
+			goes[from] = contents(tensors, Missing(tensors, without(has, from)))
+		}
+		for m, pieces := range near {
+			for _, p := range pieces {
+				needed := false
+				eachElement(tensors[p.Tensor].Shape, p.Box, func(e int) {
+					holders := 0
+					for _, of := range has {
+						if contents(tensors, of)[p.Tensor][e] {
+							holders++
+						}
+					}
+					needed = needed || holders <= copies || slices.ContainsFunc(goes, func(g memory) bool { return g[p.Tensor][e] })
+				})
+				if !needed {
+					t.Fatalf("%v of member %d is copied for nothing", p, m)
+				}
+			}
+		}
+	})
+}
+
 // TestTheClaimOfLossesIsTrue tries all losses of small worlds: as many as Survives says leave all
 // of the state, whichever they are, and one more may not.
 func TestTheClaimOfLossesIsTrue(t *testing.T) {

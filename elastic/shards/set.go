@@ -110,3 +110,12 @@ func (t *table) parts(pieces []reshard.Piece) []part {
 	}
 	return list
 }
+
+// partsOf are the parts of each member.
+func (t *table) partsOf(pieces [][]reshard.Piece) [][]part {
+	all := make([][]part, len(pieces))
+	for rank, list := range pieces {
+		all[rank] = t.parts(list)
+	}
+	return all
+}

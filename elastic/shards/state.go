@@ -87,7 +87,7 @@ type State struct {
 
 // agreement is what the members know of each other after a Sync.
 type agreement struct {
-	copied  [][]part // by rank: the parts that others keep copies of
+	copied  [][]part // by rank: the parts that others keep copies of, or parity
 	holders [][]int  // by rank: who keeps them
 	nodes   []string // by rank
 }

@@ -57,12 +57,13 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 	s.drop(func(o Commit) bool { return o != chosen })
 	s.peers, s.leaving = agree(t, needs, s.options.Copies), agree(t, needs, max(s.options.Copies, 1))
 	s.share = newShare(t, needs, c.Rank())
-	s.leaving.holders = reshard.Opposite(needs.nodes, max(s.options.Copies, 1))
 	if s.options.Parity > 0 {
 		s.peers.copied = s.leaving.copied
 		alone := reshard.Rare(t.tensors, needs.pieces, 1)
 		s.group = newGroup(c, reshard.Groups(needs.nodes, s.options.Parity), t, alone)
 	}
+	s.leaving.holders = reshard.Opposite(needs.nodes, max(s.options.Copies, 1))
+	s.leaving.copied = t.partsOf(reshard.Near(t.tensors, needs.pieces, needs.nodes, max(s.options.Copies, 1)))
 	switch wanted := s.options.claim(c.World()); {
 	case !found:
 		s.survives = wanted
@@ -139,11 +140,8 @@ func registered(parts []part) []reshard.Tensor {
 
 // agree settles which parts have so many copies, and who keeps them.
 func agree(t *table, n needs, copies int) agreement {
-	a := agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, copies), copied: make([][]part, len(n.pieces))}
-	for rank, pieces := range reshard.Rare(t.tensors, n.pieces, copies) {
-		a.copied[rank] = t.parts(pieces)
-	}
-	return a
+	copied := t.partsOf(reshard.Rare(t.tensors, n.pieces, copies))
+	return agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, copies), copied: copied}
 }
 
 // newTransfer prepares to fill the memory that was registered: from the sets of a commit, or, in an
