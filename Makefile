@@ -197,8 +197,8 @@ soak: setup torch net node build ## What takes long: what takes hours, before a 
 	@$(BUSY); $(MAKE) --no-print-directory python-test
 	@$(MAKE) --no-print-directory sim chaos
 
-sim: ## What takes long: all machines together under faults in virtual time (SEEDS=10000: less than ten minutes on two cores)
-	@$(GO) test -count=1 -timeout 20m ./e2e/sim -run TestSeeds -seeds $(SEEDS) -v | { grep -vE "^=== |--- PASS: TestSeeds/" || true; }
+sim: ## What takes long: all machines together under faults in virtual time, and the parts of sharded states (SEEDS=10000: about ten minutes on two cores)
+	@$(GO) test -count=1 -timeout 20m ./e2e/sim ./elastic/shards -run TestSeeds -seeds $(SEEDS) -v | { grep -vE "^=== |--- PASS: TestSeeds/" || true; }
 
 e2e-local: build torch node #: real processes: kill every role in turn
 	@$(GO) test -count=1 -timeout 20m -v ./e2e/local

@@ -11,15 +11,25 @@ import (
 
 // Communicator is how the members of a generation communicate: a collective.Communicator.
 type Communicator interface {
+	place
+	exchange
+	Abort(cause error)
+	Failed() error
+}
+
+// place is a member's place in a generation.
+type place interface {
 	Rank() int
 	World() int
 	Generation() uint64
+}
+
+// exchange is what members tell each other.
+type exchange interface {
 	AllgatherBlobs(ctx context.Context, mine []byte) ([][]byte, error)
 	Barrier(ctx context.Context) error
 	Send(ctx context.Context, to int, b []byte) error
 	Recv(ctx context.Context, from int, b []byte) error
-	Abort(cause error)
-	Failed() error
 }
 
 // Options of a state.
