@@ -77,6 +77,7 @@ type generation struct {
 	nodes    []string // by rank
 	steps    []step
 	leaves   []bool // by rank: after the last step, if that is a planned change
+	told     bool   // they know that, all of them
 	network  *network
 	states   []*State // by rank
 	initial  Commit   // what an initial state would be called
@@ -201,6 +202,11 @@ func (h *history) draw() *generation {
 		from, some := h.rand.IntN(world), h.rand.IntN(world*copies/(copies+1)+1)
 		for k := range some {
 			g.leaves[(from+k)%world] = true
+		}
+		if g.told = h.rand.IntN(2) == 0; g.told && h.options != (Options{}) { // all but one, whichever
+			for rank := range world {
+				g.leaves[rank] = rank != from && h.rand.IntN(2) == 0
+			}
 		}
 	}
 	var faults []*fault

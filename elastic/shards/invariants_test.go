@@ -172,18 +172,46 @@ func (g *generation) arrived(p phase, op string) {
 	}
 	for rank, s := range g.states {
 		g.kept(s)
-		if settled {
+		switch {
+		case p == parting && g.handsOver():
+		case settled:
 			g.check(6, members >= s.options.claim(len(g.states)), "%s: %d losses are survived, and %d were asked for", p, members, s.options.claim(len(g.states)))
-		} else {
+		default:
 			g.check(6, members == s.survives, "rank %d says that %d losses are survived, and %d are", rank, s.survives, members)
 		}
 	}
-	if last := g.states[0].last; settled && last != (Commit{}) {
-		g.keepNoMore(last, p == parting)
-	}
-	if p == parting {
+	last := g.states[0].last
+	switch {
+	case p == parting && g.handsOver():
+		g.haveHandedOver(last, table)
+		return
+	case p == parting:
 		g.leaversMayLeave(table)
 	}
+	if settled && last != (Commit{}) {
+		g.keepNoMore(last, p == parting)
+	}
+}
+
+// handsOver reports whether those who leave send what they alone have, and nothing else is sent.
+func (g *generation) handsOver() bool { return g.told && g.options != (Options{}) }
+
+// haveHandedOver checks that those who leave may do so, and that nothing else was sent.
+func (g *generation) haveHandedOver(c Commit, table []bool) {
+	leavers, most := 0, 0
+	for rank, leaves := range g.leaves {
+		if leaves {
+			leavers |= 1 << rank
+			most += size(g.layout[rank])
+		}
+	}
+	g.check(6, table[leavers], "after a planned change without %b parts are lost", leavers)
+	kept := 0
+	for rank, s := range g.states {
+		kept += s.kept(c)
+		g.check(5, !g.leaves[rank] || s.kept(c) == 0, "rank %d leaves, and was sent %d bytes", rank, s.kept(c))
+	}
+	g.check(5, kept <= most, "%d bytes were sent, and those who leave have %d", kept, most)
 }
 
 // keepNoMore checks what is kept for others of a commit of this generation: at most as many copies

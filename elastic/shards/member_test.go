@@ -75,7 +75,7 @@ func (g *generation) live(ctx context.Context, e *end, m *member) error {
 		"rank %d has received %d bytes, %d of them to rebuild and %d in all are counted, and it lacked %d", e.rank, received, rebuilt, e.bytes(), lacks)
 	g.sameAs(1, e, chosen, m.parts, "begins with")
 	if m.before = e.bytes(); !found {
-		m.state.Save(ctx, e, chosen, false)
+		m.state.Save(ctx, e, chosen, Parting{})
 	}
 	for _, s := range g.steps {
 		if err := g.step(ctx, e, m, s); err != nil {
@@ -113,7 +113,11 @@ func (g *generation) step(ctx context.Context, e *end, m *member, s step) error 
 	g.agree(s.commit)
 	m.put(s.commit)
 	m.before = e.bytes()
-	m.state.Save(ctx, e, s.commit, s.leaving)
+	after := Parting{Planned: s.leaving}
+	if s.leaving && g.told {
+		after.Leaving = g.leaves
+	}
+	m.state.Save(ctx, e, s.commit, after)
 	m.written(g)
 	if p := m.state.Pin(); s.pins && p != nil {
 		m.pins = append(m.pins, pin{p, s.commit, s.writes})

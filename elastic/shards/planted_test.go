@@ -81,6 +81,12 @@ var bugs = []struct {
 	{"lets replicas leave together", []int{6}, []change{
 		{"../reshard/copies.go", `return n-gap+1 <= most`, `return n-gap+1 <= most && !isPlanted("")`},
 	}},
+	{"hands over what some have", []int{6}, []change{
+		{"../reshard/copies.go", `for _, share := range Deal(g.box(cell, 1), have[0], len(has), len(stay)) {`, `for k, share := range Deal(g.box(cell, 1), have[0], len(has), len(stay)) {
+				if isPlanted("") && k > 0 {
+					continue
+				}`},
+	}},
 	{"claims one loss more", []int{6}, []change{
 		{"../reshard/survive.go", `return least - 1`, `if isPlanted("") {
 		return least
