@@ -214,6 +214,7 @@ type JobProgress struct {
 	Step       uint64            `json:"step"` // newest one of any worker in Generation; 0 = none was reported
 	At         time.Time         `json:"at,omitzero"`
 	Reported   map[string]Metric `json:"reported,omitempty"`
+	Redundancy *Redundancy       `json:"redundancy,omitempty"` // the newest that was reported, in Generation or before
 }
 
 // Pong answers Ping.

@@ -44,7 +44,7 @@ type Notice struct {
 	Rank   ident.Rank   `json:"rank"` // in Exited.Generation
 }
 
-// Progress is the newest step of a worker.
+// Progress is the newest step of a worker; 0 = it has reported none in this generation.
 type Progress struct {
 	Job        ident.JobID      `json:"job"`
 	Place      ident.Place      `json:"place"`
@@ -61,6 +61,9 @@ type Progress struct {
 	Ledger      *Ledger           `json:"ledger,omitempty"` // as of the last commit, when it has changed
 	Commit      *tables.Commit    `json:"commit,omitempty"`
 	Slowest     *Straggler        `json:"slowest,omitempty"` // of this generation, as far as this worker knows
+	// Redundancy is what this worker has said last in this generation; nil = nothing.
+	Redundancy *RedundancyReport `json:"redundancy,omitempty"`
+	Known      *Redundancy       `json:"-"` // set by the receiving replica: the newest of the job
 }
 
 // Straggler is the rank that the others wait for. Share is the part of its time, 0 to 1, by which

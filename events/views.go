@@ -226,6 +226,7 @@ type JobView struct {
 	TimeWithoutStep spec.Duration `json:"time_without_step,omitempty"`
 	// Of Generation, from the same signal as Step; nil = the ranks are about equally fast.
 	Slowest    *Straggler         `json:"slowest,omitempty"`
+	Redundancy *Redundancy        `json:"redundancy,omitempty"` // until the job ends; nil = nothing was reported
 	Ledger     Ledger             `json:"ledger"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
 	Reported   map[string]Metric  `json:"reported,omitempty"`    // the newest reported values, stored with Step

@@ -111,6 +111,12 @@ func (p *player) print(a Action) string {
 		if x.Slowest != nil {
 			s += fmt.Sprintf(" slowest is %d", x.Slowest.Rank)
 		}
+		if r := x.Redundancy; r != nil {
+			s += fmt.Sprintf(" %gms ago: step %d, made %gms ago, survives %d, nodes %d", r.AgeMS, r.Commit.Step, *r.CommitAgeMS, r.Losses, r.NodeLosses)
+			if r.Checkpoint != nil {
+				s += fmt.Sprintf(", checkpoint of step %d", r.Checkpoint.Step)
+			}
+		}
 		return s + metricsText(x.Metrics, x.MetricSteps)
 	case RecordSpan:
 		return p.span(a.Span)

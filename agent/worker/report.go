@@ -30,7 +30,7 @@ func (in WorkerReported) apply(t *transition) {
 	}
 	t.scheduleProgress(w)
 	if r.Step > 0 || j.inProcess() { // a program that reports steps may report values alone
-		w.progress.Step, w.progress.Samples = r.Step, r.Samples
+		w.progress.Step, w.progress.Samples, w.steppedAs = r.Step, r.Samples, w.ref.Generation
 	}
 	w.progress.Slowest = straggler(r.Slowest, w.world)
 	w.recordMetrics(r.Metrics, stepOf(r.MetricsStep, r.Step))
@@ -67,11 +67,13 @@ func (in WorkerCommitted) apply(t *transition) {
 		return
 	}
 	t.scheduleProgress(w)
-	c := commit(in.Report.Commit)
-	w.progress.Commit = &c
-	if c.Newer(w.commit) {
-		w.commit = c
+	if c := commit(in.Report.Commit); c.Generation > 0 {
+		w.progress.Commit = &c
+		if c.Newer(w.commit) {
+			w.commit = c
+		}
 	}
+	w.recordRedundancy(in.Report.Redundancy, t.now)
 	if l := ledger(in.Report.Ledger); l.Samples != w.ledger.Samples || !slices.Equal(l.Epochs, w.ledger.Epochs) {
 		w.ledger = l
 		w.progress.Ledger = &l
@@ -85,7 +87,7 @@ func (in WorkerFinished) apply(t *transition) {
 	}
 	w.done = true
 	t.scheduleProgress(w)
-	w.progress.Step = max(w.progress.Step, in.Report.Step)
+	w.progress.Step, w.steppedAs = max(w.progress.Step, in.Report.Step), w.ref.Generation
 	at := stepOf(in.Report.MetricsStep, in.Report.Step)
 	w.recordMetrics(in.Report.Metrics, at)
 	done := events.WorkerDone{WorkerRef: w.ref, Step: in.Report.Step, Ledger: ledger(in.Report.Ledger), Metrics: maps.Clone(in.Report.Metrics)}
@@ -150,7 +152,11 @@ func (t *transition) scheduleProgress(w *incarnation) {
 
 func (t *transition) sendProgress(w *incarnation) {
 	p := w.progress
+	if w.steppedAs != p.Generation { // the steps are of a generation before
+		p.Step, p.Samples, p.Slowest = 0, 0, nil
+	}
 	p.Metrics, p.MetricSteps = w.metrics(p.Step)
+	p.Redundancy = w.redundancyReport(p.Generation, t.now)
 	w.progressPending, w.sentAt = false, t.now
 	w.progress.Ledger, w.progress.Commit = nil, nil
 	t.do(SendProgress{Progress: p})

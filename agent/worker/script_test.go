@@ -133,10 +133,20 @@ func (p *player) command(f []string) {
 		}
 		p.step(WorkerReported{id, r})
 	case "commit":
-		p.step(WorkerCommitted{id, workerprotocol.CommitReport{
+		r := workerprotocol.CommitReport{
 			Commit: workerprotocol.Commit{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))},
 			Ledger: workerprotocol.Ledger{Samples: 100, Epochs: []workerprotocol.LedgerEpoch{{Count: uint64(a.num("count"))}}},
-		}})
+		}
+		if a.has("survives") { // of step whole, which was made two seconds ago
+			r.Redundancy = &workerprotocol.Redundancy{
+				Generation: uint64(a.num("in")), Commit: workerprotocol.Commit{Generation: 1, Step: uint64(a.num("whole"))},
+				Made: p.now.Add(-2 * time.Second), Losses: a.num("survives"), NodeLosses: a.num("nodes"),
+			}
+			if a.has("checkpoint") {
+				r.Redundancy.Checkpoint = &workerprotocol.Commit{Generation: 1, Step: uint64(a.num("checkpoint"))}
+			}
+		}
+		p.step(WorkerCommitted{id, r})
 	case "done":
 		p.step(WorkerFinished{id, workerprotocol.DoneReport{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}})
 	case "notice":

@@ -94,6 +94,8 @@ type incarnation struct {
 	join            *join
 	pushed          pushed
 	progress        events.Progress
+	steppedAs       ident.Generation  // that progress.Step was reported in
+	redundancy      *reported         // the newest one reported; nil = none
 	values          map[string]metric // newest ones reported
 	commit          tables.Commit     // newest one reported
 	progressPending bool              // progress is to be sent

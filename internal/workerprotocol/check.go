@@ -31,7 +31,16 @@ func (r Report) Check() error {
 }
 
 // Check returns an error if a limit is exceeded.
-func (r CommitReport) Check() error { return r.Commit.check("commit") }
+func (r CommitReport) Check() error {
+	err := r.Commit.check("commit")
+	if x := r.Redundancy; x != nil {
+		err = cmp.Or(err, x.Commit.check("redundancy.commit"))
+		if x.Checkpoint != nil {
+			err = cmp.Or(err, x.Checkpoint.check("redundancy.checkpoint"))
+		}
+	}
+	return err
+}
 
 // Check returns an error if a limit is exceeded.
 func (r DoneReport) Check() error { return checkMetrics(r.Metrics) }

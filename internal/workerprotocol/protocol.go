@@ -202,8 +202,24 @@ type FirstStep struct {
 
 // CommitReport reports a commit and the ledger that is part of it.
 type CommitReport struct {
+	// Commit is zero in a report that a generation begins with, which has made none.
 	Commit Commit `json:"commit"`
 	Ledger Ledger `json:"ledger"`
+	// Redundancy is nil from a worker that does not know it, or while no commit is whole.
+	Redundancy *Redundancy `json:"redundancy,omitempty"`
+}
+
+// Redundancy says how much a job can lose without losing its newest whole commit: one that all
+// ranks have agreed on, and of which they have everything. It holds in Generation.
+type Redundancy struct {
+	Generation uint64    `json:"generation"`
+	Commit     Commit    `json:"commit"`
+	Made       time.Time `json:"made,omitzero"` // by this worker; zero = it has received the commit
+	Losses     int       `json:"losses"`        // ranks that may be lost, whichever they are
+	NodeLosses int       `json:"node_losses"`   // nodes that may be lost with all of their ranks, whichever they are
+	// Checkpoint is the newest one that this worker knows to be written as a whole; nil = none.
+	Checkpoint *Commit   `json:"checkpoint,omitempty"`
+	Written    time.Time `json:"written,omitzero"` // when the writing began; zero = unknown
 }
 
 // DoneReport reports that the work is complete; exit 0 then means success.
