@@ -73,6 +73,7 @@ func progressed(v *events.JobView, h events.JobProgress) {
 		v.Step, v.StepAt = h.Step, h.At
 	}
 	v.Reported, _ = events.MergeMetrics(v.Reported, h.Reported)
+	v.Redundancy = events.NewerRedundancy(v.Redundancy, h.Redundancy)
 }
 
 // Silent returns the services without a replica that replies, in the order of the control flow, on

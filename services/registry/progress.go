@@ -56,13 +56,14 @@ type stepped struct {
 	StepAt          time.Time                `json:"step_at"`
 	TimeWithoutStep spec.Duration            `json:"time_without_step"`
 	Reported        map[string]events.Metric `json:"reported"`
+	Redundancy      *events.Redundancy       `json:"redundancy"`
 	Spec            struct {
 		Health spec.Health `json:"health"`
 	} `json:"spec"`
 }
 
 func (s stepped) job() events.JobView {
-	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, TimeWithoutStep: s.TimeWithoutStep, Reported: s.Reported, Spec: spec.Job{Health: s.Spec.Health}}
+	return events.JobView{Job: s.Job, State: s.State, Generation: s.Generation, Step: s.Step, StepAt: s.StepAt, TimeWithoutStep: s.TimeWithoutStep, Reported: s.Reported, Redundancy: s.Redundancy, Spec: spec.Job{Health: s.Spec.Health}}
 }
 
 func (l *listener) steps(ctx context.Context, _ controller.Emit) error {

@@ -116,6 +116,7 @@ func (t *transition) progressed(p events.Progress) {
 		return
 	}
 	v.Reported, _ = events.MergeMetrics(v.Reported, p.Reported)
+	v.Redundancy = events.NewerRedundancy(v.Redundancy, p.Known)
 	defer t.publishProgress(false)
 	if p.Step == 0 || (p.Generation == t.StepGeneration && p.Step <= v.Step) {
 		return

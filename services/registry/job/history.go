@@ -302,7 +302,7 @@ func (m Machine) Recall(s State, e events.Event, stored time.Time) State {
 	case events.JobEndFact:
 		end := b.End()
 		v.EndWorkers(events.StillRunning)
-		v.State, v.Reason, v.Code, v.Ended, v.OpenIncident, v.Slowest = endOf(b), end.Reason, end.Code, e.Time, nil, nil
+		v.State, v.Reason, v.Code, v.Ended, v.OpenIncident, v.Slowest, v.Redundancy = endOf(b), end.Reason, end.Code, e.Time, nil, nil, nil
 		t.State = State{View: *v, IncidentCount: t.IncidentCount}
 	case events.JobRemoved:
 		t.remove()

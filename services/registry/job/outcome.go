@@ -200,7 +200,7 @@ func (t *transition) endJob(s events.JobState, code errcode.Code, reason string)
 	v.State, v.Reason, v.Code, v.Ended = s, reason, code, t.now
 	t.abortIncident()
 	v.EndWorkers(events.StillRunning)
-	v.Slowest = nil
+	v.Slowest, v.Redundancy = nil, nil
 	t.publish(events.JobEnd{Job: v.Job, Reason: reason, Code: code}.Fact(s))
 	t.State = State{View: *v}
 }

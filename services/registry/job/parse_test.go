@@ -153,6 +153,11 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 		if a.named["slowest"] != "" {
 			p.Slowest = &events.Straggler{Rank: ident.Rank(a.num("slowest")), Share: 0.5}
 		}
+		if a.named["survives"] != "" {
+			p.Known = &events.Redundancy{
+				Generation: p.Generation, Commit: tables.Commit{Generation: p.Generation, Step: uint64(a.num("whole"))}, Losses: int(a.num("survives")),
+			}
+		}
 		return p, 0
 	case "standstill":
 		return events.StepsStalled{Job: demo, Generation: ident.Generation(a.num("g")), Step: uint64(a.num("step")), For: a.duration("for")}, 0

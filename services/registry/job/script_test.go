@@ -198,6 +198,9 @@ func status(v events.JobView) string {
 	if v.Slowest != nil {
 		s += fmt.Sprintf(" slowest is %d", v.Slowest.Rank)
 	}
+	if r := v.Redundancy; r != nil {
+		s += fmt.Sprintf(" step %d survives %d in %s", r.Commit.Step, r.Losses, r.Generation)
+	}
 	if v.Reason != "" {
 		s += fmt.Sprintf(" (%s)", v.Reason)
 	}

@@ -26,19 +26,21 @@ type StepTracker struct {
 }
 
 type trackedJob struct {
-	generation     ident.Generation
-	limit          time.Duration   // 0 = stalls of the job are not tracked
-	newest         events.Progress // received in generation
-	stored         uint64          // step in the record
-	storedAt       time.Time
-	lastProgress   time.Time // last progress, or the start of a timeout
-	lastReported   time.Time // last reported as stalled
-	lastOffered    time.Time // newest was last offered to the record
-	newestAt       time.Time // newest was received
-	earlier        uint64    // newest step of the generations before
-	earlierAt      time.Time // it was received
-	reported       map[string]events.Metric
-	metricsChanged bool // the record lacks the newest metrics
+	generation       ident.Generation
+	limit            time.Duration   // 0 = stalls of the job are not tracked
+	newest           events.Progress // received in generation
+	stored           uint64          // step in the record
+	storedAt         time.Time
+	lastProgress     time.Time // last progress, or the start of a timeout
+	lastReported     time.Time // last reported as stalled
+	lastOffered      time.Time // newest was last offered to the record
+	newestAt         time.Time // newest was received
+	earlier          uint64    // newest step of the generations before
+	earlierAt        time.Time // it was received
+	reported         map[string]events.Metric
+	metricsChanged   bool               // the record lacks the newest metrics
+	redundancy       *events.Redundancy // the newest one, of this generation or before
+	storedRedundancy *events.Redundancy // in the record
 }
 
 // Update applies the registry's own record of a job. Only running jobs are tracked, and stalls only
@@ -55,17 +57,18 @@ func (a *StepTracker) Update(v events.JobView, now time.Time) {
 			still = 0 // a replica that has just started has not received the earlier ones
 		}
 		reported := v.Reported
+		var redundancy *events.Redundancy
 		var earlier uint64
 		var earlierAt time.Time
 		if j != nil {
-			reported = j.reported
+			reported, redundancy = j.reported, j.redundancy
 			if earlier, earlierAt = j.newest.Step, j.newestAt; earlier == 0 {
 				earlier, earlierAt = j.earlier, j.earlierAt
 			}
 		}
 		j = &trackedJob{
 			generation: v.Generation, lastProgress: now.Add(-still), stored: v.Step, storedAt: v.StepAt, reported: reported,
-			earlier: earlier, earlierAt: earlierAt,
+			earlier: earlier, earlierAt: earlierAt, redundancy: redundancy,
 		}
 		if a.jobs == nil {
 			a.jobs = map[ident.JobID]*trackedJob{}
@@ -75,7 +78,8 @@ func (a *StepTracker) Update(v events.JobView, now time.Time) {
 	if v.Step > max(j.newest.Step, j.stored) { // another replica has received more
 		j.lastProgress, j.lastReported = now, time.Time{}
 	}
-	j.stored, j.storedAt = v.Step, v.StepAt
+	j.stored, j.storedAt, j.storedRedundancy = v.Step, v.StepAt, v.Redundancy
+	j.redundancy = events.NewerRedundancy(j.redundancy, v.Redundancy)
 	j.limit = 0
 	if v.Step > 0 {
 		j.limit = v.Spec.Health.Hang.D()
@@ -94,6 +98,7 @@ func (a *StepTracker) Observe(p events.Progress, now time.Time) {
 	if c := p.Commit; c != nil && (j.newest.Commit == nil || c.Newer(*j.newest.Commit)) {
 		j.newest.Commit = c
 	}
+	j.redundancy = events.NewerRedundancy(j.redundancy, events.RedundancyOf(p, now))
 	all, changed := events.MergeMetrics(j.reported, events.MetricsOf(p.Metrics, p.MetricSteps, p.Step, p.Rank, now))
 	j.reported, j.metricsChanged = all, j.metricsChanged || changed
 	if p.Step <= j.newest.Step {
@@ -101,7 +106,7 @@ func (a *StepTracker) Observe(p events.Progress, now time.Time) {
 	}
 	commit := j.newest.Commit
 	j.newest = p
-	j.newest.Commit, j.newest.Metrics, j.newest.MetricSteps = commit, nil, nil
+	j.newest.Commit, j.newest.Metrics, j.newest.MetricSteps, j.newest.Redundancy = commit, nil, nil, nil
 	j.newestAt = now
 	j.lastProgress, j.lastReported = now, time.Time{}
 }
@@ -114,11 +119,11 @@ func (a *StepTracker) Progress(id ident.JobID) (events.JobProgress, bool) {
 	if j == nil {
 		return events.JobProgress{}, false
 	}
-	p := events.JobProgress{Generation: j.generation, Step: j.newest.Step, At: j.newestAt, Reported: j.reported}
+	p := events.JobProgress{Generation: j.generation, Step: j.newest.Step, At: j.newestAt, Reported: j.reported, Redundancy: j.redundancy}
 	if p.Step == 0 && j.earlierAt.After(j.storedAt) {
 		p.Step, p.At = j.earlier, j.earlierAt
 	}
-	return p, p.Step > 0 || len(p.Reported) > 0
+	return p, p.Step > 0 || len(p.Reported) > 0 || p.Redundancy != nil
 }
 
 // Connected sets whether this replica receives anything at all. Timeouts stop while it does not.
@@ -140,9 +145,10 @@ func (a *StepTracker) Check(now time.Time) (still []events.StepsStalled, unstore
 	for _, id := range slices.Sorted(maps.Keys(a.jobs)) {
 		j := a.jobs[id]
 		p := j.newest
-		if ((p.Step > 0 && p.Step != j.stored) || j.metricsChanged) && !now.Before(j.storedAt.Add(StepEvery)) && !now.Before(j.lastOffered.Add(StepEvery)) {
+		news := (p.Step > 0 && p.Step != j.stored) || j.metricsChanged || j.redundancy.Differs(j.storedRedundancy)
+		if news && !now.Before(j.storedAt.Add(StepEvery)) && !now.Before(j.lastOffered.Add(StepEvery)) {
 			j.lastOffered, j.metricsChanged = now, false
-			p.Job, p.Generation, p.Reported = id, j.generation, j.reported
+			p.Job, p.Generation, p.Reported, p.Known = id, j.generation, j.reported, j.redundancy
 			unstored = append(unstored, p)
 		}
 		silent := now.Sub(j.lastProgress)

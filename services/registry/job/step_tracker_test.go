@@ -8,6 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/registry/job"
 )
 
@@ -121,5 +122,52 @@ func TestTheNewestStepIsKept(t *testing.T) {
 	a.Observe(events.Progress{Job: demo, Generation: 3, Step: 13}, at(5))
 	if p, _ := a.Progress(demo); p.Step != 13 {
 		t.Errorf("%+v, want step 13 of this generation", p)
+	}
+}
+
+// TestRedundancyIsKept: the newest report is answered and stored, also without a step, and is that
+// of the generation before until there is one.
+func TestRedundancyIsKept(t *testing.T) {
+	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
+	say := func(g ident.Generation, step uint64, losses int) events.Progress {
+		return events.Progress{Job: demo, Generation: g, Redundancy: &events.RedundancyReport{
+			Commit: tables.Commit{Generation: 1, Step: step}, CommitAgeMS: new(1000.0), Losses: losses,
+		}}
+	}
+	var a job.StepTracker
+	a.Update(record(1, 0, 0), at(0))
+	if p, ok := a.Progress(demo); ok {
+		t.Fatalf("before anything was said: %+v", p)
+	}
+	a.Observe(say(1, 5, 1), at(10))
+	p, ok := a.Progress(demo)
+	if r := p.Redundancy; !ok || p.Step != 0 || r == nil || r.Losses != 1 || r.Generation != 1 || !r.CommittedAt.Equal(at(9)) || !r.ReportedAt.Equal(at(10)) {
+		t.Fatalf("%+v, %+v", p, p.Redundancy)
+	}
+	_, unstored := a.Check(at(10))
+	if len(unstored) != 1 || unstored[0].Known != p.Redundancy {
+		t.Fatalf("to be stored: %+v", unstored)
+	}
+	v := record(1, 0, 0)
+	v.Redundancy = p.Redundancy
+	a.Update(v, at(10))
+	if _, unstored := a.Check(at(20)); len(unstored) > 0 {
+		t.Errorf("it is stored already: %+v", unstored)
+	}
+	a.Observe(say(1, 6, 2), at(20))
+	v.Generation = 2
+	a.Update(v, at(21))
+	if p, _ := a.Progress(demo); p.Generation != 2 || p.Redundancy.Generation != 1 || p.Redundancy.Commit.Step != 6 {
+		t.Errorf("before the new generation has said anything: %+v, %+v", p, p.Redundancy)
+	}
+	a.Observe(say(1, 7, 3), at(22)) // late
+	a.Observe(say(2, 5, 0), at(22))
+	if p, _ := a.Progress(demo); p.Redundancy.Generation != 2 || p.Redundancy.Losses != 0 || p.Redundancy.Commit.Step != 5 {
+		t.Errorf("%+v", p.Redundancy)
+	}
+	v.Redundancy = &events.Redundancy{Generation: 2, Commit: tables.Commit{Generation: 2, Step: 8}, ReportedAt: at(23), Losses: 1}
+	a.Update(v, at(23)) // of another replica, which has heard more
+	if p, _ := a.Progress(demo); p.Redundancy.Commit.Step != 8 {
+		t.Errorf("%+v", p.Redundancy)
 	}
 }
