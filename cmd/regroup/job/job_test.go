@@ -109,6 +109,9 @@ func world(t *testing.T) commandtest.World {
 		mnist: {Generation: 2, Step: 4650, At: clustertest.Now.Add(-300 * time.Millisecond), Reported: map[string]events.Metric{
 			"loss":             {Value: 0.3125, Step: 4650, At: clustertest.Now.Add(-300 * time.Millisecond)},
 			"accuracy\x1b[31m": {Value: 0.912345678, Step: 4600, At: clustertest.Now.Add(-14 * time.Second)}, "lr": {Value: 1e-300, Step: 4650},
+		}, Redundancy: &events.Redundancy{
+			Generation: 2, ReportedAt: clustertest.Now.Add(-300 * time.Millisecond), Commit: tables.Commit{Generation: 2, Step: 4640},
+			CommittedAt: clustertest.Now.Add(-2400 * time.Millisecond), Checkpoint: &tables.Commit{Generation: 1, Step: 4000}, CheckpointAt: clustertest.Now.Add(-4 * time.Minute),
 		}},
 	}}, events.ServiceNames()...)
 	w.Put(events.BucketJobs, "ghost-0001", events.JobView{Job: "ghost-0001"}) // a stop that waits for its submit
@@ -165,6 +168,31 @@ func TestStatusNamesTheSlowestRank(t *testing.T) {
 	o := run(t, w, "status", "mnist")
 	if want := "slowest: r0 on node-a/0, the others wait for it 42 % of the time\n"; !strings.Contains(o.Out, want) {
 		t.Errorf("%s, want %s", o.Out, want)
+	}
+}
+
+// TestStatusSaysWhatItDoesNotKnow: an old record, and a service that does not answer.
+func TestStatusSaysWhatItDoesNotKnow(t *testing.T) {
+	w, v := commandtest.New(t), running()
+	w.Job(v)
+	if o := run(t, w, "status", "mnist"); !strings.Contains(o.Out, "newest whole commit: unknown, none was reported\n") {
+		t.Errorf("of a record without it: %s", o.Out)
+	}
+	if o := run(t, w, "status", "mnist", "-o", "json"); !strings.Contains(o.Out, "\n  \"redundancy\": null\n") {
+		t.Errorf("of a record without it: %s", o.Out)
+	}
+	v.Redundancy = &events.Redundancy{
+		Generation: 1, ReportedAt: clustertest.Now.Add(-10 * time.Minute), Commit: tables.Commit{Generation: 1, Step: 4500},
+		CommittedAt: clustertest.Now.Add(-11 * time.Minute), Losses: 1, NodeLosses: 1,
+	}
+	w.Job(v)
+	want := "newest whole commit: step 4500, 11m00s old; what it survives is unknown until the workers report again; reported 10m00s ago\n"
+	if o := run(t, w, "status", "mnist"); !strings.Contains(o.Out, want) {
+		t.Errorf("of the generation before: %s, want %s", o.Out, want)
+	}
+	o := run(t, w, "status", "mnist", "-o", "json")
+	if !strings.Contains(o.Out, `"losses": null`) || !strings.Contains(o.Out, `"node_losses": null`) {
+		t.Errorf("of the generation before: %s", o.Out)
 	}
 }
 

@@ -54,7 +54,7 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide, live bool) 
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
-	for _, line := range []string{reported(v), view.MetricsText(v, env.Now()), failureBudget(v, env.Now()), samples(v), slowest(v)} {
+	for _, line := range []string{reported(v), view.MetricsText(v, env.Now()), failureBudget(v, env.Now()), samples(v), view.RedundancyText(v, env.Now()), slowest(v)} {
 		if line != "" {
 			fmt.Fprintln(env.Out, line)
 		}

@@ -16,6 +16,7 @@ type Job struct {
 	Workers     []tables.WorkerView     `json:"workers"` // by slot: the newest incarnation of each
 	Generations []Generation            `json:"generations"`
 	Incidents   []events.IncidentClosed `json:"incidents"`
+	Redundancy  *Redundancy             `json:"redundancy"` // null = nothing was reported, or the job has ended
 }
 
 // Generation is one generation.
@@ -28,7 +29,7 @@ type Generation struct {
 func JobOf(v events.JobView) Job {
 	p := Job{
 		JobView: v, Workers: append([]tables.WorkerView{}, v.Workers...), Generations: make([]Generation, len(v.Generations)),
-		Incidents: append([]events.IncidentClosed{}, v.Incidents...),
+		Incidents: append([]events.IncidentClosed{}, v.Incidents...), Redundancy: RedundancyOf(v),
 	}
 	for i, g := range v.Generations {
 		p.Generations[i] = Generation{g, append([]tables.Member{}, g.Members...)}

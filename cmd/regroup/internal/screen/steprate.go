@@ -30,6 +30,7 @@ func (p *StepRate) Take(b events.Progress, now time.Time) {
 	switch {
 	case b.Generation < p.newest.Generation:
 		return
+	case b.Step == 0: // none was made in its generation
 	case b.Generation > p.newest.Generation:
 		// it restarts from its last commit, and the pause does not count
 		p.newest, p.samples = b, nil
