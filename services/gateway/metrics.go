@@ -59,6 +59,11 @@ var (
 	descGeneration = prometheus.NewDesc("regroup_job_generation", "Generation of a job that has not ended.", []string{"job"}, nil)
 	descStep       = prometheus.NewDesc("regroup_job_step", "Newest step of a job that has not ended.", []string{"job"}, nil)
 	descGoodput    = prometheus.NewDesc("regroup_job_goodput_ratio", "Part of its observed time that brought a job forward; an upper bound where lost steps are not all known.", []string{"job"}, nil)
+	descCommitAge  = prometheus.NewDesc("regroup_job_commit_age_seconds", "Time since the newest whole commit of a job that has not ended was made, of those that were reported.", []string{"job"}, nil)
+	descReportAge  = prometheus.NewDesc("regroup_job_redundancy_report_age_seconds", "Time since a worker of a job that has not ended has reported what its newest whole commit survives.", []string{"job"}, nil)
+	descLosses     = prometheus.NewDesc("regroup_job_losses_survived", "Workers that may be lost, whichever they are, without losing the newest whole commit of a job; no series while it is unknown.", []string{"job"}, nil)
+	descNodeLosses = prometheus.NewDesc("regroup_job_node_losses_survived", "Nodes that may be lost with all of their workers, whichever they are, without losing the newest whole commit of a job; no series while it is unknown.", []string{"job"}, nil)
+	descCheckpoint = prometheus.NewDesc("regroup_job_checkpoint_age_seconds", "Time since the writing of the newest whole checkpoint of a job that has not ended began, of those that were reported.", []string{"job"}, nil)
 	descNodes      = prometheus.NewDesc("regroup_nodes", "Nodes by state.", []string{"state"}, nil)
 	descSlots      = prometheus.NewDesc("regroup_slots", "Slots by use.", []string{"use"}, nil)
 	descQueue      = prometheus.NewDesc("regroup_queue_depth", "Jobs that wait for slots.", nil, nil)
@@ -71,7 +76,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descBuild, descJobs, descWorkers, descGeneration, descStep, descGoodput, descNodes, descSlots, descQueue, descStreams, descDelivered, descAttempts, descParked, descConnected} {
+	for _, d := range []*prometheus.Desc{descBuild, descJobs, descWorkers, descGeneration, descStep, descGoodput, descCommitAge, descReportAge, descLosses, descNodeLosses, descCheckpoint, descNodes, descSlots, descQueue, descStreams, descDelivered, descAttempts, descParked, descConnected} {
 		ch <- d
 	}
 }
@@ -103,6 +108,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		if goodput, _ := view.Goodput(v, g.Now()); goodput != nil {
 			gauge(descGoodput, *goodput, string(v.Job))
 		}
+		m.redundancy(v, gauge)
 	}
 	for _, s := range jobStates {
 		gauge(descJobs, float64(states[s]), string(s))
@@ -129,6 +135,24 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		connected = 1
 	}
 	gauge(descConnected, connected)
+}
+
+// redundancy collects what is known of how much a job can lose.
+func (m *metrics) redundancy(v events.JobView, gauge func(*prometheus.Desc, float64, ...string)) {
+	r := view.RedundancyOf(v)
+	if r == nil {
+		return
+	}
+	now := m.gateway.Now()
+	for d, at := range map[*prometheus.Desc]time.Time{descCommitAge: r.CommittedAt, descReportAge: r.ReportedAt, descCheckpoint: r.CheckpointAt} {
+		if !at.IsZero() {
+			gauge(d, max(0, now.Sub(at).Seconds()), string(v.Job))
+		}
+	}
+	if r.Losses != nil {
+		gauge(descLosses, float64(*r.Losses), string(v.Job))
+		gauge(descNodeLosses, float64(*r.NodeLosses), string(v.Job))
+	}
 }
 
 // fact counts a new fact.

@@ -62,6 +62,10 @@ func fullJob(t testing.TB) events.JobView {
 		OpenIncident: &events.IncidentOpened{Job: "full-0001", Incident: 2, From: 2, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-a", Rank: -1}},
 		Failures:     []time.Time{now}, CountedFailures: []events.CountedFailure{{At: now, Place: &place, Worker: ref.Incarnation, Generation: 2, Rank: -1, Step: 5, Kind: events.FailureSignal, Detail: "d"}},
 		Step: 7, StepAt: now, TimeWithoutStep: spec.Duration(time.Second), Slowest: &events.Straggler{Rank: 0, Share: .5},
+		Redundancy: &events.Redundancy{
+			Generation: 2, ReportedAt: now, Commit: tables.Commit{Generation: 2, Step: 6, Hash: "h"}, CommittedAt: now, Losses: 1, NodeLosses: 1,
+			Checkpoint: &tables.Commit{Generation: 1, Step: 3}, CheckpointAt: now,
+		},
 		Ledger: events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{{Epoch: 0, Count: 10, Sum: 1, Done: true}}}, Metrics: map[string]float64{"loss": 1},
 		Reported: map[string]events.Metric{"loss": {Value: 1, Step: 7, At: now}}, Dropped: 1, FirstError: &failed,
 	}

@@ -11,9 +11,10 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-// TestOutputOfWorkers runs the modules that show output in Node.js: colours become classes, nothing
-// becomes HTML, and a line that is not finished is replaced by the next one of its source.
-func TestOutputOfWorkers(t *testing.T) {
+// runScript compares what a script prints in Node.js, which imports modules of the dashboard, with
+// its golden file.
+func runScript(t *testing.T, name string, modules ...string) {
+	t.Helper()
 	dir := t.TempDir()
 	put := func(name string, text []byte) {
 		t.Helper()
@@ -22,25 +23,33 @@ func TestOutputOfWorkers(t *testing.T) {
 		}
 	}
 	put("package.json", []byte(`{"type": "module"}`))
-	for _, name := range []string{"ansi.js", "lines.js"} {
+	for _, name := range modules {
 		text, err := files.ReadFile("files/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		put(name, text)
 	}
-	script, err := os.ReadFile("testdata/output.mjs")
+	script, err := os.ReadFile("testdata/" + name + ".mjs")
 	if err != nil {
 		t.Fatal(err)
 	}
-	put("output.mjs", script)
-	cmd := exec.Command("node", filepath.Join(dir, "output.mjs"))
+	put("script.mjs", script)
+	cmd := exec.Command("node", filepath.Join(dir, "script.mjs"))
 	got, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, got)
 	}
-	golden.Compare(t, "testdata/output.golden", string(got))
+	golden.Compare(t, "testdata/"+name+".golden", string(got))
 }
+
+// TestOutputOfWorkers runs the modules that show output: colours become classes, nothing becomes
+// HTML, and a line that is not finished is replaced by the next one of its source.
+func TestOutputOfWorkers(t *testing.T) { runScript(t, "output", "ansi.js", "lines.js") }
+
+// TestRedundancyOfAJob: the newer one of what was read and what was sent is shown, for as long as
+// it holds.
+func TestRedundancyOfAJob(t *testing.T) { runScript(t, "redundancy", "format.js") }
 
 // TestNoTextBecomesHTML: components write text, which the browser escapes.
 func TestNoTextBecomesHTML(t *testing.T) {

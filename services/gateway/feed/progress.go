@@ -51,6 +51,7 @@ type ProgressUpdate struct {
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	Time       time.Time          `json:"time"`
 	Slowest    *events.Straggler  `json:"slowest,omitempty"`
+	Redundancy *events.Redundancy `json:"redundancy,omitempty"` // the newest that was reported, in Generation or another
 }
 
 // series keeps points of the newest jobs.
@@ -70,6 +71,8 @@ type jobSeries struct {
 	points  map[string][]Point
 	known   map[string]events.Metric
 	ledger  events.Ledger // the newest that was received; the registry learns it with the end of a worker
+	// the newest that was received, of any generation
+	redundancy *events.Redundancy
 }
 
 // hearProgress reads the progress signals of all jobs.
@@ -102,6 +105,10 @@ func (s *series) take(p events.Progress, now time.Time) (ProgressUpdate, bool) {
 	if p.Ledger != nil && counted(*p.Ledger) >= counted(j.ledger) {
 		j.ledger = *p.Ledger
 	}
+	urgent := j.report(p, now)
+	if p.Generation > j.last.Generation && p.Step == 0 && j.last.Step > 0 { // the newest step is still the last one
+		return j.update(j.at), urgent
+	}
 	if p.Generation < j.last.Generation || (p.Generation == j.last.Generation && p.Step < j.last.Step) {
 		return ProgressUpdate{}, false
 	}
@@ -109,15 +116,33 @@ func (s *series) take(p events.Progress, now time.Time) (ProgressUpdate, bool) {
 	p.Samples = max(p.Samples, j.last.Samples)
 	j.last, j.at = p, now
 	j.rate(now)
-	if now.Sub(j.sent) < sendEvery {
+	if now.Sub(j.sent) < sendEvery && !urgent {
 		return ProgressUpdate{}, false
 	}
 	j.sent = now
+	return j.update(now), true
+}
+
+// report applies what a signal says of redundancy. It is urgent if something else is survived than
+// before.
+func (j *jobSeries) report(p events.Progress, now time.Time) (urgent bool) {
+	before := j.redundancy
+	j.redundancy = events.NewerRedundancy(before, events.RedundancyOf(p, now))
+	if before == nil || j.redundancy == before {
+		return j.redundancy != before
+	}
+	r := j.redundancy
+	return r.Generation != before.Generation || r.Losses != before.Losses || r.NodeLosses != before.NodeLosses
+}
+
+// update is what is sent of a job as it was at a time.
+func (j *jobSeries) update(at time.Time) ProgressUpdate {
 	metrics := make(map[string]float64, len(j.known))
 	for name, m := range j.known {
 		metrics[name] = m.Value
 	}
-	return ProgressUpdate{p.Job, p.Generation, p.Step, p.Samples, metrics, now, p.Slowest}, true
+	p := j.last
+	return ProgressUpdate{p.Job, p.Generation, p.Step, p.Samples, metrics, at, p.Slowest, j.redundancy}
 }
 
 // counted returns the samples of a ledger.
@@ -179,6 +204,7 @@ func (s *series) progressed(v *events.JobView) {
 	if j == nil || v.State.Terminal() {
 		return
 	}
+	v.Redundancy = events.NewerRedundancy(v.Redundancy, j.redundancy)
 	if j.last.Generation != v.Generation {
 		if j.last.Step > 0 && j.last.Generation < v.Generation && j.at.After(v.StepAt) {
 			v.Step, v.StepAt = j.last.Step, j.at

@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster"
 )
 
@@ -191,6 +192,53 @@ func TestOldProgressIsPassedOver(t *testing.T) {
 	v = events.JobView{Job: "x", State: events.JobStateRunning, Generation: 3, Step: 1, StepAt: at.Add(time.Second)}
 	if s.progressed(&v); v.Step != 1 {
 		t.Errorf("the view of a later generation has step %d, want 1, which is newer", v.Step)
+	}
+}
+
+// TestRedundancyIsHeardAtOnce: also before the first step of a generation, whose step is unknown.
+func TestRedundancyIsHeardAtOnce(t *testing.T) {
+	s := series{jobs: map[ident.JobID]*jobSeries{}}
+	at := time.Unix(1_700_000_000, 0)
+	tell := func(g ident.Generation, step uint64, losses int) (ProgressUpdate, bool) {
+		at = at.Add(time.Millisecond)
+		p := events.Progress{Job: "x", Generation: g, Step: step}
+		if losses >= 0 {
+			p.Redundancy = &events.RedundancyReport{Commit: tables.Commit{Generation: 1, Step: 4}, Losses: losses}
+		}
+		return s.take(p, at)
+	}
+	for i, c := range []struct {
+		g          ident.Generation
+		step       uint64
+		losses     int // -1 = nothing is said of them
+		want       bool
+		wantStep   uint64
+		wantOf     ident.Generation
+		wantLosses int
+	}{
+		{1, 5, 1, true, 5, 1, 1},
+		{1, 6, 1, false, 0, 0, 0},
+		{1, 7, 2, true, 7, 1, 2},
+		{1, 8, -1, false, 0, 0, 0},
+		{2, 0, -1, false, 0, 0, 0},
+		{2, 0, 0, true, 8, 2, 0},
+		{1, 9, 3, false, 0, 0, 0},
+		{2, 0, 0, false, 0, 0, 0},
+		{2, 5, 1, true, 5, 2, 1},
+	} {
+		u, ok := tell(c.g, c.step, c.losses)
+		if ok != c.want {
+			t.Errorf("%d: sent: %v, want %v", i, ok, c.want)
+		}
+		if ok && (u.Step != c.wantStep || u.Redundancy.Generation != c.wantOf || u.Redundancy.Losses != c.wantLosses) {
+			t.Errorf("%d: step %d, %+v, want step %d and %d losses in %s", i, u.Step, u.Redundancy, c.wantStep, c.wantLosses, c.wantOf)
+		}
+	}
+	for g := ident.Generation(2); g <= 3; g++ {
+		v := events.JobView{Job: "x", State: events.JobStateRunning, Generation: g}
+		if s.progressed(&v); v.Redundancy == nil || v.Redundancy.Generation != 2 || v.Redundancy.Losses != 1 {
+			t.Errorf("the view in %s has %+v", g, v.Redundancy)
+		}
 	}
 }
 

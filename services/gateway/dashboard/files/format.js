@@ -71,3 +71,28 @@ export const planned = (c) => c && ["start", "grow", "shrink"].includes(c.kind);
 export const training = (job) =>
   ["succeeded", "failed", "stopped"].includes(job.state) ? 0
     : job.workers.filter((w) => w.rank !== null && w.generation === job.generation && !["success", "failure", "lost", "stopped"].includes(w.state)).length;
+
+// redundancy is what is known of how much a job can lose: what was sent since it was read, if that is
+// newer. What is survived stays unknown if a loss in its generation is known.
+export function redundancy(job, progress) {
+  const read = job.redundancy, sent = progress?.redundancy;
+  if (!sent) return read;
+  const key = (r) => [r.generation, r.commit.generation, r.commit.step, Date.parse(r.reported_at)];
+  const [a, b] = [read ? key(read) : [-1], key(sent)];
+  const first = a.findIndex((v, i) => v !== b[i]);
+  if (first < 0 || a[first] > b[first]) return read;
+  const unknown = sent.generation < job.generation || (read?.generation === sent.generation && read.losses === null);
+  return unknown ? { ...sent, losses: null, node_losses: null } : sent;
+}
+
+// old is an age.
+export const old = (text) => (text ? `${span(since(text))} old` : "of unknown age");
+
+// survives says how old the newest whole commit is and what it survives, in the words of the command line.
+export function survives(r) {
+  const what = r.losses === null ? "; what it survives is unknown until the workers report again"
+    : r.losses === 0 ? ", survives no loss"
+      : `, survives the loss of any ${plural(r.losses, "worker")}, ${r.node_losses === 0 ? "but of no node" : `or of any ${plural(r.node_losses, "node")}`}`;
+  const checkpoint = r.checkpoint ? `; checkpoint: step ${number(r.checkpoint.step)}, ${old(r.checkpoint_at)}` : "";
+  return `Newest whole commit: step ${number(r.commit.step)}, ${old(r.committed_at)}${what}${checkpoint}; reported ${ago(r.reported_at)}.`;
+}

@@ -1,7 +1,7 @@
 // One job: what it does now, then a tab for each question about it.
 import { html } from "htm/preact";
 import { mayChange, request, useNow, useResource, ofJob } from "./api.js";
-import { ago, number, percent, planned, plural, span, training } from "./format.js";
+import { ago, number, old, percent, planned, plural, redundancy, span, survives, training } from "./format.js";
 import { Action, Badge, Card, IncidentHead, lost, median, Phases, Problem, silence, stepsLost, Table } from "./parts.js";
 import { LongTable } from "./window.js";
 import { useSteps } from "./jobs.js";
@@ -22,6 +22,7 @@ export function Job({ id, tab, query }) {
   useNow();
   if (!job) return html`<h1>${id}</h1><${Problem} error=${error} />`;
   const progress = ended(job) ? undefined : steps[id];
+  const kept = redundancy(job, progress);
   const faults = job.incidents.filter((i) => !planned(i.cause));
   const times = faults.map((i) => i.total_ms).sort((a, b) => a - b);
   const move = (e, i) => {
@@ -43,8 +44,10 @@ export function Job({ id, tab, query }) {
       <${Card} name="goodput" value=${job.goodput === null ? "unknown" : `${job.goodput_at_most ? "at most " : ""}${percent(job.goodput)}`} note="observed time that brought it forward" />
       <${Card} name="recoveries" value=${faults.length} note=${job.open_incident && !planned(job.open_incident.cause) ? "one under way" : plural(job.incidents.length - faults.length, "planned change")} />
       <${Card} name="recovery, median / longest" value=${times.length ? `${span(median(times))} / ${span(times.at(-1))}` : "-"} />
+      ${job.spec.recovery === "in-process" && !ended(job) && job.generation > 0 && html`<${Card} name="losses survived" value=${kept?.losses ?? "unknown"} note=${kept ? `commit of step ${number(kept.commit.step)}, ${old(kept.committed_at)}` : "no whole commit was reported"} />`}
       <${Card} name="steps lost" value=${stepsLost(faults)} note=${job.counted_failures?.length ? `${plural(job.failures?.length || 0, "failure")} counted` : ""} />
     </div>
+    ${kept && html`<p class="soft" data-kept>${survives(kept)}</p>`}
     <div role="tablist" aria-label="About this job">${tabs.map(([name, text], i) => html`<button role="tab" id="tab-${name}" aria-selected=${tab === name ? "true" : "false"} aria-controls=${tab === name ? "tab-panel" : null} tabindex=${tab === name ? 0 : -1}
       onKeyDown=${(e) => move(e, i)} onClick=${() => { location.hash = `#/jobs/${id}/${name}`; }}>${text}</button>`)}</div>
     <div role="tabpanel" id="tab-panel" aria-labelledby="tab-${tab}">${panel(tab, job, query, progress)}</div>`;
