@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
@@ -24,7 +25,13 @@ type Meter struct {
 	provider *sdkmetric.MeterProvider
 
 	mu     sync.Mutex
-	newest map[reporter]events.Progress // since the last export
+	newest map[reporter]received // since the last export
+}
+
+// received is a report with the time of its arrival.
+type received struct {
+	events.Progress
+	at time.Time
 }
 
 type reporter struct {
@@ -42,7 +49,7 @@ func NewMeter(ctx context.Context, service, instance string) (*Meter, error) {
 	if err != nil {
 		return nil, errcode.Errorf(errcode.Invalid, "OTEL_EXPORTER_OTLP_*: %w", err)
 	}
-	m := &Meter{newest: map[reporter]events.Progress{}}
+	m := &Meter{newest: map[reporter]received{}}
 	m.provider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)), sdkmetric.WithResource(
 		resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.namespace", "regroup"), attribute.String("service.instance.id", instance))))
 	return m, m.instruments()
@@ -59,6 +66,18 @@ func (m *Meter) instruments() error {
 	if err != nil {
 		return err
 	}
+	commitAge, err := meter.Float64ObservableGauge("regroup.commit.age", metric.WithDescription("Time since the newest whole commit of a job was made, as its rank 0 reports it."), metric.WithUnit("s"))
+	if err != nil {
+		return err
+	}
+	losses, err := meter.Int64ObservableGauge("regroup.losses_survived", metric.WithDescription("Workers that may be lost, whichever they are, without losing that commit."), metric.WithUnit("{worker}"))
+	if err != nil {
+		return err
+	}
+	nodeLosses, err := meter.Int64ObservableGauge("regroup.node_losses_survived", metric.WithDescription("Nodes that may be lost with all of their workers, whichever they are, without losing that commit."), metric.WithUnit("{node}"))
+	if err != nil {
+		return err
+	}
 	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -67,14 +86,23 @@ func (m *Meter) instruments() error {
 				attribute.String("regroup.job.id", string(r.job)), attribute.Int("regroup.rank", int(r.rank)), attribute.String("regroup.node", string(p.Place.Node)),
 				attribute.Int64("regroup.generation", int64(p.Generation)),
 			}
-			o.ObserveInt64(step, int64(p.Step), metric.WithAttributes(of...))
+			if p.Step > 0 {
+				o.ObserveInt64(step, int64(p.Step), metric.WithAttributes(of...))
+			}
+			if k := p.Redundancy; k != nil {
+				if k.CommitAgeMS != nil {
+					o.ObserveFloat64(commitAge, *k.CommitAgeMS/1000+time.Since(p.at).Seconds(), metric.WithAttributes(of...))
+				}
+				o.ObserveInt64(losses, int64(k.Losses), metric.WithAttributes(of...))
+				o.ObserveInt64(nodeLosses, int64(k.NodeLosses), metric.WithAttributes(of...))
+			}
 			for name, v := range p.Metrics {
 				o.ObserveFloat64(value, v, metric.WithAttributes(append(of, attribute.String("name", name))...))
 			}
 		}
 		clear(m.newest)
 		return nil
-	}, value, step)
+	}, value, step, commitAge, losses, nodeLosses)
 	return err
 }
 
@@ -92,7 +120,7 @@ func (m *Meter) Report(p events.Progress) {
 	}
 	maps.Copy(values, p.Metrics)
 	p.Metrics = values
-	m.newest[at] = p
+	m.newest[at] = received{p, time.Now()}
 }
 
 // Close exports the last values until ctx ends.

@@ -3,6 +3,7 @@ package boot
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -54,7 +55,11 @@ func (c *collected) points() (all []string) {
 						name = a.GetValue().GetStringValue()
 					}
 				}
-				all = append(all, fmt.Sprintf("%s{%d,%s}=%v", m.GetName(), rank, name, p.GetAsDouble()+float64(p.GetAsInt())))
+				value := p.GetAsDouble() + float64(p.GetAsInt())
+				if m.GetUnit() == "s" { // it grows until it is exported
+					value = math.Floor(value / 3600)
+				}
+				all = append(all, fmt.Sprintf("%s{%d,%s}=%v", m.GetName(), rank, name, value))
 			}
 		}
 	}
@@ -89,10 +94,12 @@ func TestReportedValuesAreExported(t *testing.T) {
 		t.Errorf("exported %q, want %q", got, want)
 	}
 	report(1, 5, nil)
+	m.Report(events.Progress{Job: "demo-0001", Generation: 2, Redundancy: &events.RedundancyReport{CommitAgeMS: new(2.5 * 3600_000), Losses: 2, NodeLosses: 1}})
 	if err := m.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	want = append(want, "regroup.step{1,}=5")
+	want = append(want, "regroup.commit.age{0,}=2", "regroup.losses_survived{0,}=2", "regroup.node_losses_survived{0,}=1", "regroup.step{1,}=5")
+	slices.Sort(want)
 	if got := c.points(); !slices.Equal(got, want) {
 		t.Errorf("exported %q, want %q: a value that was not reported again is not repeated", got, want)
 	}
