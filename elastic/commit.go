@@ -7,7 +7,6 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/samples"
-	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // A training function returns these errors as they are, or wrapped, and Run calls it again in the
@@ -195,7 +194,7 @@ func (s *Session) commit(ctx context.Context, final, live bool) (update int64, e
 		if s.state.shards == nil {
 			s.writer.Committed(v[0] == updatePreempted)
 		}
-		s.reporter.Commit(&workerprotocol.CommitReport{Commit: s.state.Committed(), Ledger: s.state.Ledger()})
+		s.reportCommit(s.state.Committed())
 	}
 	return v[0], nil
 }

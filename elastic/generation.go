@@ -137,6 +137,9 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 		if !previous.failedAt.IsZero() {
 			s.first.AbortMS = agentclient.Milliseconds(joinedAt.Sub(previous.failedAt))
 		}
+		if s.Rank == 0 {
+			s.reportCommit(workerprotocol.Commit{})
+		}
 		err = r.train(ctx, s)
 	}
 	r.state.replica.Store().EndGeneration()

@@ -51,7 +51,9 @@ type Hub struct {
 	FirstSteps map[uint64]map[string]workerprotocol.Report // by generation and worker
 	Slowest    map[string]workerprotocol.Straggler         // by the worker that reports it
 	Commits    []workerprotocol.CommitReport
-	Joins      []workerprotocol.JoinRequest
+	// Redundancies are what was said of it with commits and when generations began.
+	Redundancies []workerprotocol.Redundancy
+	Joins        []workerprotocol.JoinRequest
 	// Checkpoints are the requests for space.
 	Checkpoints []workerprotocol.CheckpointRequest
 	Prefetches  []workerprotocol.Assignment // answers that told a newcomer where to fetch the state

@@ -44,7 +44,14 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.record(token, func() { h.reported(token, p) })
 	case workerprotocol.PathCommit:
 		c := read[workerprotocol.CommitReport](r)
-		h.record(token, func() { h.Commits = append(h.Commits, c) })
+		h.record(token, func() {
+			if c.Commit.Generation > 0 {
+				h.Commits = append(h.Commits, c)
+			}
+			if c.Redundancy != nil {
+				h.Redundancies = append(h.Redundancies, *c.Redundancy)
+			}
+		})
 	case workerprotocol.PathCheckpoint:
 		c := read[workerprotocol.CheckpointRequest](r)
 		h.record(token, func() {
@@ -116,7 +123,7 @@ func (h *Hub) assign(token string, j workerprotocol.JoinRequest, a *workerprotoc
 	case rank >= 0 && h.Generation > j.Left:
 		next := (rank + 1) % len(h.Members)
 		*a = workerprotocol.Assignment{
-			Verdict: workerprotocol.Assigned, Generation: h.Generation, Rank: rank, World: len(h.Members),
+			Verdict: workerprotocol.Assigned, Generation: h.Generation, Rank: rank, World: len(h.Members), CrossRank: rank, CrossSize: len(h.Members),
 			Token: "secret", Peers: map[int]string{next: h.Address[h.Members[next]]},
 			Trace: Traceparent(h.Generation, rank),
 		}

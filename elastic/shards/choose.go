@@ -153,7 +153,8 @@ func (s *State) Choose(ctx context.Context, c Communicator, commits []Commit) (c
 		rebuilt, available := planRebuild(t, groups[candidate], has(t, offers, candidate))
 		missing := reshard.Missing(t.tensors, available)
 		if len(missing) == 0 {
-			s.survives = reshard.Survives(t.tensors, available, groups[candidate].plain(), nil)
+			s.chosen = holding{t.tensors, available, groups[candidate].plain()}
+			s.survives = reshard.Survives(t.tensors, available, s.chosen.groups, nil)
 			s.offers = offers
 			err := s.rebuild(ctx, c, t, candidate, rebuilt)
 			return candidate, err == nil, err

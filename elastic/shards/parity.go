@@ -155,5 +155,6 @@ func (s *State) protectAgain(ctx context.Context, c Communicator, t *table, has 
 		i := slices.IndexFunc(from[piece.Tensor], func(p part) bool { return p.box.Equal(piece.Box) })
 		own = append(own, from[piece.Tensor][i].memory) // it is what this member has offered
 	}
+	s.settled = better(s.holds, s.protected(t, has))
 	s.protect(ctx, c, newGroup(c, reshard.Groups(s.peers.nodes, s.options.Parity), t, alone), commit, own)
 }

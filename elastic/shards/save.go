@@ -66,11 +66,11 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 	if s.last != (Commit{}) {
 		s.whole = s.last
 	}
-	s.last = commit
+	s.last, s.holds, s.settled = commit, s.settled, s.planned
 	s.drop(func(o Commit) bool { return o.Compare(s.whole) < 0 })
 	peers := s.peers
 	if parting.Planned {
-		peers = s.leaving
+		peers, s.settled = s.leaving, s.parting
 	}
 	rank := c.Rank()
 	all, copied := s.order(peers.copied[rank])
@@ -80,7 +80,9 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 	s.sets = append(s.sets, own)
 	// One that was believed to stay may leave after all: with copies the commit before survives it.
 	if parting.Leaving != nil && s.options != (Options{}) {
-		s.send(ctx, c, s.layout, commit, reshard.Handover(s.layout.tensors, s.registered, parting.Leaving, s.most))
+		moves := reshard.Handover(s.layout.tensors, s.registered, parting.Leaving, s.most)
+		s.settled = s.repaired(s.layout, s.registered, moves)
+		s.send(ctx, c, s.layout, commit, moves)
 		return
 	}
 	if s.options.Parity > 0 && !parting.Planned {

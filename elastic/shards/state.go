@@ -89,10 +89,15 @@ type State struct {
 	copying    *copying // nil = nothing is being sent
 	share      share    // after a Sync: what this member writes to disk
 
-	group       *group        // after a Sync, with Options.Parity: who keeps parity with this member
-	protections []*protection // of commits
-	survives    int           // see Survives
-	received    uint64        // bytes, to rebuild what was lost, by Choose
+	group       *group            // after a Sync, with Options.Parity: who keeps parity with this member
+	protections []*protection     // of commits
+	survives    int               // see Survives
+	chosen      holding           // from Choose until Sync: what the members have of the commit
+	holds       func() Redundancy // see Whole
+	settled     func() Redundancy // what last, or whole if that is zero, survives when all have settled
+	planned     func() Redundancy // after a Sync: what a commit of the generation survives
+	parting     func() Redundancy // the same of one after which members leave
+	received    uint64            // bytes, to rebuild what was lost, by Choose
 }
 
 // agreement is what the members know of each other after a Sync.

@@ -64,12 +64,18 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 	}
 	s.leaving.holders = reshard.Opposite(needs.nodes, max(s.options.Copies, 1))
 	s.leaving.copied = t.partsOf(reshard.Near(t.tensors, needs.pieces, needs.nodes, max(s.options.Copies, 1)))
+	s.plan(t, needs)
+	held := s.chosen
+	s.holds = survives(needs.nodes, func() holding { return held })
+	s.chosen, s.settled = holding{}, s.holds
 	switch wanted := s.options.claim(c.World()); {
 	case !found:
 		s.survives = wanted
 	case s.options.Parity == 0:
 		// Copies that were lost with their holders are made up for.
-		s.send(ctx, c, t, chosen, reshard.Repair(t.tensors, available, s.peers.nodes, s.options.Copies, s.most))
+		moves := reshard.Repair(t.tensors, available, s.peers.nodes, s.options.Copies, s.most)
+		s.settled = s.repaired(t, available, moves)
+		s.send(ctx, c, t, chosen, moves)
 	case s.survives < wanted:
 		s.protectAgain(ctx, c, t, available, chosen)
 	}

@@ -13,6 +13,7 @@ import "time"
 type liveCommit struct {
 	meta             []byte
 	generation, step uint64
+	made             time.Time
 }
 
 // copyShare is the part of its time that a program spends with copies that are made in case that
@@ -41,7 +42,7 @@ func (r *Replica) CommitLive(meta []byte, generation, step uint64) {
 			r.rest = append(r.rest, t.Memory...)
 		}
 	}
-	r.live, r.last = &liveCommit{meta, generation, step}, Commit{generation, step}
+	r.live, r.last = &liveCommit{meta, generation, step, time.Now()}, Commit{generation, step}
 }
 
 // Changed says that live tensors have changed or are about to. If the last commit was a live one,
@@ -76,4 +77,5 @@ func (r *Replica) takeLive() {
 		}
 	}
 	r.record(c.meta, c.generation, c.step, false)
+	r.newest.made = c.made
 }

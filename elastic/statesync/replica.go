@@ -79,6 +79,7 @@ func (r *Replica) record(meta []byte, generation, step uint64, tentative bool) {
 	began := time.Now()
 	r.Tensors.packAll(s.data)
 	r.copied = time.Now()
+	s.made = r.copied
 	r.copyTook = r.copied.Sub(began)
 	r.adopt(s)
 }
@@ -126,6 +127,20 @@ func (r *Replica) Commits() []Commit {
 		names = append(names, Commit{generation, step})
 	}
 	return names
+}
+
+// MadeAt is when this worker made a commit that it keeps; zero = it has received it, or read it
+// from a checkpoint.
+func (r *Replica) MadeAt(c Commit) time.Time {
+	if l := r.live; l != nil && c == (Commit{l.generation, l.step}) {
+		return l.made
+	}
+	for _, s := range r.store.commits() {
+		if generation, step := r.store.Version(s); c == (Commit{generation, step}) {
+			return s.made
+		}
+	}
+	return time.Time{}
 }
 
 // ReturnTo forgets commits that are newer than one.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // Commit is the name of a commit: the generation that made it, and the training step in it.
@@ -20,6 +21,7 @@ func (c Commit) String() string { return fmt.Sprintf("g%d at step %d", c.Generat
 // is pinned.
 type Snapshot struct {
 	generation, step uint64
+	made             time.Time  // zero = this worker has received it
 	tentative        bool       // an initial state: no generation has agreed on it
 	meta             []byte     // everything that is not a tensor, in the encoding of the caller
 	data             []byte     // the tensors, concatenated, in the byte order of the machine
@@ -60,7 +62,7 @@ func (s *Snapshot) preallocate() {
 }
 
 func (s *Snapshot) reset() {
-	s.tentative = false
+	s.tentative, s.made = false, time.Time{}
 	s.hashes = make([]lazyHash, chunkCount(len(s.data)))
 }
 

@@ -18,6 +18,12 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
+// commitReport is a report of a commit that is completed when it is sent.
+type commitReport struct {
+	workerprotocol.CommitReport
+	complete func() // nil = it is complete
+}
+
 // Reporter sends reports to the agent in the background, so that no step waits for the agent.
 // Progress may be lost; the first step of a generation and the newest commit are sent until they
 // arrive or are replaced. The methods of a nil Reporter do nothing.
@@ -30,7 +36,7 @@ type Reporter struct {
 	mu       sync.Mutex
 	progress *workerprotocol.Report
 	first    *workerprotocol.Report
-	commit   *workerprotocol.CommitReport
+	commit   *commitReport
 	urgent   bool // there is a new first step
 }
 
@@ -52,9 +58,10 @@ func (r *Reporter) First(report *workerprotocol.Report) {
 	r.set(func() { r.first, r.urgent = report, true })
 }
 
-// Commit reports a commit.
-func (r *Reporter) Commit(report *workerprotocol.CommitReport) {
-	r.set(func() { r.commit = report })
+// Commit reports a commit. complete, if it is not nil, computes what the report refers to and the
+// program should not wait for. The reporter calls it, unless there is a newer report by then.
+func (r *Reporter) Commit(report workerprotocol.CommitReport, complete func()) {
+	r.set(func() { r.commit = &commitReport{report, complete} })
 }
 
 func (r *Reporter) set(update func()) {
@@ -143,7 +150,11 @@ func (r *Reporter) send(ctx context.Context) bool {
 		deliver(workerprotocol.PathReport, first, func() { r.first = cmp.Or(r.first, first) })
 	}
 	if commit != nil {
-		deliver(workerprotocol.PathCommit, commit, func() { r.commit = cmp.Or(r.commit, commit) })
+		if commit.complete != nil {
+			commit.complete()
+			commit.complete = nil
+		}
+		deliver(workerprotocol.PathCommit, &commit.CommitReport, func() { r.commit = cmp.Or(r.commit, commit) })
 	}
 	if progress != nil {
 		_ = r.client.post(ctx, workerprotocol.PathReport, progress) // the next one replaces it anyway

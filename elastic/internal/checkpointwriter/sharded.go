@@ -136,6 +136,9 @@ func (w *Writer) conclude(agreed Proposal, rank int, state *shards.State) func()
 		}
 	}
 	x.written = set.Name
+	w.mu.Lock()
+	w.written, w.since = set.Name, began
+	w.mu.Unlock()
 	return func() error {
 		if err := errors.Join(w.Dir.FinishParts(set), w.Dir.PruneParts(set)); err != nil {
 			w.complain(set.Name, err)

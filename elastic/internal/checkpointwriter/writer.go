@@ -68,6 +68,7 @@ type Writer struct {
 	again   bool            // a commit that must be written arrived while busy
 	began   time.Time       // the last write
 	written checkpoint.Name // the last one on disk
+	since   time.Time       // when the writing of it began
 	failed  string          // the last reason that was logged why there was none
 	tasks   sync.WaitGroup
 
@@ -156,8 +157,19 @@ func (w *Writer) write() {
 func (w *Writer) report(n checkpoint.Name, path string, began time.Time) {
 	w.Log.Info("checkpoint written", "checkpoint", n, "path", path, "took", time.Since(began))
 	w.mu.Lock()
-	w.written, w.failed = n, ""
+	w.written, w.since, w.failed = n, began, ""
 	w.mu.Unlock()
+}
+
+// Written is the newest checkpoint that this worker knows to be written as a whole, and when the
+// writing of it began; ok is false if there is none.
+func (w *Writer) Written() (n checkpoint.Name, began time.Time, ok bool) {
+	if w == nil {
+		return n, began, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.written, w.since, !w.since.IsZero()
 }
 
 func (w *Writer) image(n checkpoint.Name, s *statesync.Snapshot) checkpoint.Image {
