@@ -23,6 +23,7 @@ type world struct {
 	content    [][]byte // of each tensor, now
 	members    []*worker
 	generation uint64
+	perNode    int           // members of a node that follow each other; 0 = 1
 	received   atomic.Uint64 // bytes, in all generations
 }
 
@@ -140,7 +141,7 @@ func (w *world) begin(then func(ctx context.Context, c *collective.Communicator,
 				return err
 			}
 		}
-		n, err := m.state.Sync(ctx, c, commit, found, fmt.Sprint(c.Rank()))
+		n, err := m.state.Sync(ctx, c, commit, found, fmt.Sprint(c.Rank()/max(1, w.perNode)))
 		if err != nil {
 			return err
 		}
