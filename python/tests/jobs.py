@@ -35,11 +35,12 @@ class Job:
     ):
         self._folder = tempfile.TemporaryDirectory(prefix="regroup-")
         variables = {"PYTHONPATH": launch.ROOT, "OMP_NUM_THREADS": "1", **(env or {})}
+        self.state = os.path.join(self._folder.name, "state")  # REGROUP_STATE_DIR of who asks for it
         command = [
             binary(),
             "run",
             "--state-dir",
-            os.path.join(self._folder.name, "state"),
+            self.state,
             "-o",
             "json",
         ]

@@ -7,7 +7,8 @@ DIES="rank,rank@step" has ranks of the first generation kill themselves in a ste
 are made at least: there are more until WAITS ranks have come. With HSDP four ranks are two replicas of
 two parts each. With TP=2 each two ranks are tensor parallel, if their number is even, and the others
 shard what each of the two has. With CHECKPOINTS, a folder, the ranks die in the first step from that one on in which
-there is a checkpoint, and the others go on for STEPS.
+there is a checkpoint, and the others go on for STEPS. With HOLDS, a file, all wait in the second
+generation before their first commit until it is there.
 """
 
 import glob
@@ -32,6 +33,7 @@ KEPT = {"parity": PARITY} if PARITY else {"copies": COPIES}
 STEPS, WAITS = int(os.environ.get("STEPS", "30")), int(os.environ.get("WAITS", "1"))
 HSDP, TP = "HSDP" in os.environ, int(os.environ.get("TP", "1"))
 CHECKPOINTS = os.environ.get("CHECKPOINTS")
+HOLDS = os.environ.get("HOLDS")
 victims, _, moment = os.environ.get("DIES", "@-1").partition("@")
 VICTIMS, MOMENT = [int(v) for v in victims.split(",") if v], int(moment)
 
@@ -120,6 +122,8 @@ def train(state):
             group["lr"] *= 0.99
         state.steps += 1
         time.sleep(0.01)  # so that a newcomer can come
+        while HOLDS and regroup.generation() == 2 and not os.path.exists(HOLDS):
+            time.sleep(0.01)  # other processes give no other sign
         say("commits", step=state.steps, rank=rank, size=size, hash=whole())
         state.commit()
     say("ends", step=state.steps, rank=rank, hash=whole(), seen=state.model.seen.item())
