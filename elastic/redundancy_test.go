@@ -3,6 +3,7 @@ package elastic
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -93,4 +94,60 @@ func TestAReplicatedStateSaysWhatItSurvives(t *testing.T) {
 		f.start(fmt.Sprint("w", i))
 	}
 	f.finish()
+}
+
+// TestTheNewestCheckpointIsSaid: the one that was written, with the next commit, and the one with
+// which a job begins, whose commit is of unknown age.
+func TestTheNewestCheckpointIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	reported := func(f *fleet, ok func(workerprotocol.Redundancy) bool) {
+		t.Helper()
+		eventually(t, func() (found bool) {
+			f.hub.Update(func() { found = slices.ContainsFunc(f.hub.Redundancies, ok) })
+			return found
+		})
+	}
+	first := job(t, dir, 2, 8, func(f *fleet) {
+		f.every = 1
+		before := f.onStep
+		f.onStep = func(ctx context.Context, w *worker, s *Session) error {
+			switch {
+			case s.Rank == 0 && s.Step() == 4:
+				eventually(t, func() bool { _, _, ok := s.writer.Written(); return ok })
+			case s.Rank == 0 && s.Step() == 6:
+				reported(f, func(r workerprotocol.Redundancy) bool {
+					return r.Checkpoint != nil && r.Checkpoint.Generation == 1 && r.Checkpoint.Step < r.Commit.Step && !r.Written.Before(r.Made.Add(-hangs))
+				})
+			}
+			return before(ctx, w, s)
+		}
+	})
+	stopped := first.workers["w0"].state.Committed().Step
+	job(t, dir, 2, stopped+4, func(f *fleet) {
+		before := f.onStep
+		f.onStep = func(ctx context.Context, w *worker, s *Session) error {
+			if s.Rank == 0 && s.Step() == stopped {
+				reported(f, func(r workerprotocol.Redundancy) bool {
+					return r.Commit.Step == stopped && r.Losses == 1 && r.Made.IsZero() && r.Checkpoint != nil && r.Checkpoint.Step == stopped && r.Written.IsZero()
+				})
+			}
+			return before(ctx, w, s)
+		}
+	})
+}
+
+// TestLiveCommitsAreWhole: all losses but one are survived.
+func TestLiveCommitsAreWhole(t *testing.T) {
+	j := newLiveJob(t, 2)
+	var once sync.Once
+	j.onLine = func(_ string, s *Session, line int) {
+		if line == 0 && s.Rank == 0 && s.state.replica.Live() {
+			once.Do(func() { awaitRedundancy(t, j.hub, s, s.Step(), 1) })
+		}
+	}
+	j.start("w0")
+	j.start("w1")
+	if done := j.finish(); done != 2 {
+		t.Errorf("%d are done: %v", done, j.errs)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -81,4 +82,37 @@ func TestPinnedCommitIsNotOverwritten(t *testing.T) {
 			r.Fatalf("%d buffers are kept although nobody reads", n)
 		}
 	})
+}
+
+// TestMadeAt: a commit is as old as it was made, also when it is copied later; one that was
+// received has no age.
+func TestMadeAt(t *testing.T) {
+	g := newGroup(t, 2)
+	r := g.replicas[0]
+	r.KeepTwo()
+	if !r.SetLive("tensor") {
+		t.Fatal("there is no tensor")
+	}
+	if at := r.MadeAt(Commit{}); !at.IsZero() {
+		t.Errorf("before the first commit: %v", at)
+	}
+	began := time.Now()
+	r.Commit(testMeta(1), 1, 1)
+	first := r.MadeAt(Commit{1, 1})
+	r.CommitLive(testMeta(2), 1, 2)
+	second := r.MadeAt(Commit{1, 2})
+	if first.Before(began) || second.Before(first) || time.Now().Before(second) {
+		t.Errorf("began %v, the first is of %v, the second of %v", began, first, second)
+	}
+	r.Restore() // which copies the live tensors
+	if got, again := r.MadeAt(Commit{1, 1}), r.MadeAt(Commit{1, 2}); !got.Equal(first) || !again.Equal(second) {
+		t.Errorf("afterwards the first is of %v, the second of %v; want %v and %v", got, again, first, second)
+	}
+	g.mustSync(2, 0, 1)
+	if got := r.MadeAt(Commit{1, 2}); !got.Equal(second) {
+		t.Errorf("after the sync: %v, want %v", got, second)
+	}
+	if got := g.replicas[1].Last(); got != (Commit{1, 2}) || !g.replicas[1].MadeAt(got).IsZero() {
+		t.Errorf("the other has received %v of %v", got, g.replicas[1].MadeAt(got))
+	}
 }
