@@ -99,6 +99,17 @@ test("steps and output come live", async () => {
   clean();
 });
 
+test("what the job can lose is on its page", async () => {
+  await goto(`/jobs/${id}`, "Timeline");
+  const value = page.locator(".card", { hasText: "losses survived" }).locator(".value");
+  await eventually("two losses are survived", async () => (await value.textContent()) === "2");
+  await page.getByText(/^Newest whole commit: step [\d ]+, .+ old, survives the loss of any 2 workers, .+; reported .+ ago\.$/).waitFor();
+  process.kill(cluster.job(id).workers.find((w) => w.rank === 2).pid, "SIGKILL");
+  await page.waitForFunction(() => [...document.querySelectorAll(".card")].some((c) => c.textContent.includes("losses survived") && /^(unknown|1)$/.test(c.querySelector(".value").textContent)), null, { polling: "raf", timeout: 10000 });
+  await eventually("as many as before", async () => (await value.textContent()) === "2");
+  clean();
+});
+
 test("a fault of accessibility, and an error, would be noticed", async () => {
   await goto("/jobs", "mnist");
   await page.evaluate(() => { const b = document.createElement("button"); b.id = "nameless"; document.querySelector("main").append(b); console.error("noticed"); });

@@ -47,7 +47,7 @@ export function Job({ id, tab, query }) {
       ${job.spec.recovery === "in-process" && !ended(job) && job.generation > 0 && html`<${Card} name="losses survived" value=${kept?.losses ?? "unknown"} note=${kept ? `commit of step ${number(kept.commit.step)}, ${old(kept.committed_at)}` : "no whole commit was reported"} />`}
       <${Card} name="steps lost" value=${stepsLost(faults)} note=${job.counted_failures?.length ? `${plural(job.failures?.length || 0, "failure")} counted` : ""} />
     </div>
-    ${kept && html`<p class="soft" data-kept>${survives(kept)}</p>`}
+    ${kept && html`<p class="soft">${survives(kept)}</p>`}
     <div role="tablist" aria-label="About this job">${tabs.map(([name, text], i) => html`<button role="tab" id="tab-${name}" aria-selected=${tab === name ? "true" : "false"} aria-controls=${tab === name ? "tab-panel" : null} tabindex=${tab === name ? 0 : -1}
       onKeyDown=${(e) => move(e, i)} onClick=${() => { location.hash = `#/jobs/${id}/${name}`; }}>${text}</button>`)}</div>
     <div role="tabpanel" id="tab-panel" aria-labelledby="tab-${tab}">${panel(tab, job, query, progress)}</div>`;
