@@ -12,6 +12,7 @@ import torch
 from ...errors import InvalidArgumentError, UnsupportedError
 from ...training import Training
 from .. import replicas
+from . import padded
 from .optimizer_handler import outlines
 from .parts import Part, StatePart
 from .sampler import ElasticSampler
@@ -58,6 +59,8 @@ class ShardedParts:
     def register(self, training: Training) -> None:
         """Registers the parts of this rank. The tensors that an optimizer makes at its first step have
         memory before."""
+        for _, model in self._modules():
+            padded.settle(model)
         for name, tensor in self._tensors():
             part = Part(name, tensor)
             part.register(training)
