@@ -3,10 +3,13 @@
 import re
 import socket
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 import regroup.torch
@@ -16,7 +19,7 @@ from regroup.errors import (
     UnsupportedError,
     WorkerLostError,
 )
-from regroup.torch.follower import models, store
+from regroup.torch.follower import meshes, models, store
 
 from .jobs import Job, example, script
 
@@ -73,6 +76,22 @@ class Example(unittest.TestCase):
         samples = job.summary["samples"]
         counts = tuple(samples[k] for k in ("epochs", "per_epoch", "missing", "repeated"))
         self.assertEqual((20, 2048, 0, 0), counts)
+
+
+class Meshes(unittest.TestCase):
+    def test_operations_use_the_groups_of_their_generation(self):
+        """DTensor computes once for all meshes that are equal, and in each thread: those of the backward
+        passes of devices outlive a generation."""
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.addCleanup(dist.destroy_process_group)
+        meshes.record()
+        with ThreadPoolExecutor(1) as thread:
+            for _ in range(3):
+                mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("parts",))
+                part = DTensor.from_local(torch.ones(2), mesh, [Shard(0)])
+                self.assertIs(mesh, (part + 1).device_mesh)
+                self.assertIs(mesh, thread.submit(lambda part: part + 1, part).result().device_mesh)
+                meshes.forget()
 
 
 class Launcher(unittest.TestCase):

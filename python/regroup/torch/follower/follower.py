@@ -59,6 +59,7 @@ def follow(backend: str = "gloo", **options: Any) -> None:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, **options)
         return
     models.record()
+    meshes.record()
     world.follower = Follower(backend, options)
 
 
