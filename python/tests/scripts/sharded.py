@@ -89,8 +89,21 @@ def whole():
 
 
 def content(tensor):
-    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return whole.detach().clone().numpy().tobytes()  # numpy keeps memory from being freed
+    if isinstance(tensor, DTensor):
+        strided = any(type(placement).__name__ == "_StridedShard" for placement in tensor.placements)
+        tensor = put_together(tensor) if strided else tensor.full_tensor()
+    return tensor.detach().clone().numpy().tobytes()  # numpy keeps memory from being freed
+
+
+def put_together(tensor):
+    """What full_tensor returns. That of torch 2.9 mixes up rows if they do not divide evenly."""
+    parts = [None] * dist.get_world_size()
+    at = [(list(chunk.offsets), list(chunk.sizes)) for chunk in tensor.__create_chunk_list__()]
+    dist.all_gather_object(parts, (at, tensor.to_local().detach()))
+    whole = torch.empty(tensor.shape, dtype=tensor.dtype)
+    for ((offsets, sizes),), part in parts:
+        whole[tuple(slice(o, o + n) for o, n in zip(offsets, sizes))] = part
+    return whole
 
 
 def dying(state):
