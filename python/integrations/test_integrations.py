@@ -1,10 +1,15 @@
 """A worker of an example is killed in the middle, and the result is the same."""
 
+import json
 import os
 import re
+import signal
+import sys
 import unittest
 
-from .runs import Runs, example
+from tests.jobs import Job
+
+from .runs import OFFLINE, Runs, example
 
 TRANSFORMERS = [example("transformers", "train.py")]
 ACCELERATE = [example("accelerate", "train.py")]
@@ -18,6 +23,9 @@ SHARDED = [
     [example("fsdp", "elastic.py")],
     [example("chargpt", "sharded.py"), example("..", "LICENSE")],
 ]
+#: Run by tests.test_titan.
+TITAN = [example("titan", "elastic.py"), example("..", "LICENSE")]
+TRAINER = [example("transformers", "elastic.py")]
 IN_PROCESS = ["--recovery", "in-process"]
 
 
@@ -35,6 +43,33 @@ class Transformers(Runs):
         for rank in (0, 1):
             killed = self.killed_in_save(TRANSFORMERS, "checkpoints/checkpoint-60", rank)
             self.assertAlmostEqual(loss, killed, delta=1e-5)
+
+    def elastic(self, killed):
+        """The steps of a job, with the losses that Trainer has logged. killed: the newest worker is, in the
+        third epoch."""
+        job = Job("--workers", "3:4", *IN_PROCESS, "--", sys.executable, *TRAINER, env=OFFLINE)
+        self.addCleanup(job.close)
+        if killed:
+            job.until("'epoch': '2")
+            os.kill(job.newest_worker(), signal.SIGKILL)
+        job.wait()
+        self.assertEqual("succeeded", job.summary["outcome"], job.output)
+        causes = [incident["cause"] for incident in job.summary["incidents"]]
+        self.assertEqual(killed, "worker-failed" in causes, job.output)
+        self.assertEqual(killed, bool(re.search(r"rank 0 of 3 goes on at step [1-9]", job.output)), job.output)
+        samples = job.summary["samples"]
+        counts = tuple(samples[k] for k in ("epochs", "per_epoch", "missing", "repeated"))
+        self.assertEqual((9, 300, 0, 0), counts, job.output)
+        return json.loads(re.search(r"\] done: (\[.*\])$", job.output, re.MULTILINE)[1])
+
+    def test_trainer_of_a_sharded_model(self):
+        """In-process recovery of a model of which each worker has a part: whoever dies, Trainer makes and logs
+        each step once, and it is the one that it makes undisturbed."""
+        plain, disturbed = self.elastic(killed=False), self.elastic(killed=True)
+        self.assertEqual(list(range(1, 121)), [step for step, _ in plain])
+        self.assertEqual([step for step, _ in plain], [step for step, _ in disturbed])
+        for (step, expected), (_, found) in zip(plain, disturbed):
+            self.assertAlmostEqual(expected, found, delta=1e-3, msg=f"step {step}")
 
 
 class Accelerate(Runs):
@@ -87,7 +122,7 @@ class Document(unittest.TestCase):
         """The commands of docs/integrations.md are those that are run by tests."""
         scripts = [TRANSFORMERS, ACCELERATE, LIGHTNING, FSDP, MNIST, GPT]
         run = [(script, "2", []) for script in scripts] + [(ELASTIC, "2", IN_PROCESS)]
-        run += [(script, "2:4", IN_PROCESS) for script in SHARDED]
+        run += [(script, "2:4", IN_PROCESS) for script in [*SHARDED, TITAN, TRAINER]]
         root = example("..")
         expected = [
             " ".join(
