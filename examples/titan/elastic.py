@@ -153,7 +153,8 @@ class Loop:
         if self.rank == 0:
             step, loss = self.state.step, loss.item()
             regroup.report(step=step, loss=loss, grad_norm=norm.item(), rate=rate, tokens_per_second=speed)
-            print(f"step {step}: loss {loss:.5f}, norm {norm.item():.4f}, rate {rate:.6f}", flush=True)
+            told = f"loss {loss:.5f}, norm {norm.item():.4f}, rate {rate:.6f}, {self.state.tokens} tokens"
+            print(f"step {step}: {told}", flush=True)
 
 
 data = samples(args.files, args.context)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
-from typing import List
+from typing import List, Tuple
 
 from tests import launch
 from tests.jobs import LIMIT, Job
@@ -95,6 +95,25 @@ class Runs(unittest.TestCase):
         job.until(rf"\bstep {step}\b")
         os.kill(worker(job, rank), signal.SIGKILL)
         return self.ended(job, failures=1)
+
+    def in_process(self, script: List[str], killed: str, samples: Tuple[int, int]) -> str:
+        """What a job of three workers says, with recovery in the process. One is killed when the job has said
+        something, if that is not empty, and the two others go on. samples: how many epochs there are, and
+        how many samples are in one, each once."""
+        run = ["--recovery", "in-process", "--workers", "2:3", "--", sys.executable, *script]
+        job = Job(*run, env=OFFLINE)
+        self.addCleanup(job.close)
+        if killed:
+            job.until(killed)
+            os.kill(job.newest_worker(), signal.SIGKILL)
+        job.wait()
+        self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        causes = [incident["cause"] for incident in job.summary["incidents"]]
+        self.assertEqual(bool(killed), "worker-failed" in causes, job.output)
+        self.assertEqual(bool(killed), bool(re.search(r"rank 0 of 2 goes on at step [1-9]", job.output)), job.output)
+        counts = tuple(job.summary["samples"][k] for k in ("epochs", "per_epoch", "missing", "repeated"))
+        self.assertEqual((*samples, 0, 0), counts, job.output)
+        return job.output
 
     def killed_in_save(self, script: List[str], path: str, rank: int) -> float:
         """Kills a worker of a job while a checkpoint is written: when this path in its folder is

@@ -3,13 +3,9 @@
 import json
 import os
 import re
-import signal
-import sys
 import unittest
 
-from tests.jobs import Job
-
-from .runs import OFFLINE, Runs, example
+from .runs import Runs, example
 
 TRANSFORMERS = [example("transformers", "train.py")]
 ACCELERATE = [example("accelerate", "train.py")]
@@ -23,9 +19,9 @@ SHARDED = [
     [example("fsdp", "elastic.py")],
     [example("chargpt", "sharded.py"), example("..", "LICENSE")],
 ]
-#: Run by tests.test_titan.
 TITAN = [example("titan", "elastic.py"), example("..", "LICENSE")]
 TRAINER = [example("transformers", "elastic.py")]
+RINGS = [example("lightning", "elastic.py")]
 IN_PROCESS = ["--recovery", "in-process"]
 
 
@@ -44,32 +40,16 @@ class Transformers(Runs):
             killed = self.killed_in_save(TRANSFORMERS, "checkpoints/checkpoint-60", rank)
             self.assertAlmostEqual(loss, killed, delta=1e-5)
 
-    def elastic(self, killed):
-        """The steps of a job, with the losses that Trainer has logged. killed: the newest worker is, in the
-        third epoch."""
-        job = Job("--workers", "3:4", *IN_PROCESS, "--", sys.executable, *TRAINER, env=OFFLINE)
-        self.addCleanup(job.close)
-        if killed:
-            job.until("'epoch': '2")
-            os.kill(job.newest_worker(), signal.SIGKILL)
-        job.wait()
-        self.assertEqual("succeeded", job.summary["outcome"], job.output)
-        causes = [incident["cause"] for incident in job.summary["incidents"]]
-        self.assertEqual(killed, "worker-failed" in causes, job.output)
-        self.assertEqual(killed, bool(re.search(r"rank 0 of 3 goes on at step [1-9]", job.output)), job.output)
-        samples = job.summary["samples"]
-        counts = tuple(samples[k] for k in ("epochs", "per_epoch", "missing", "repeated"))
-        self.assertEqual((9, 300, 0, 0), counts, job.output)
-        return json.loads(re.search(r"\] done: (\[.*\])$", job.output, re.MULTILINE)[1])
-
     def test_trainer_of_a_sharded_model(self):
         """In-process recovery of a model of which each worker has a part: whoever dies, Trainer makes and logs
         each step once, and it is the one that it makes undisturbed."""
-        plain, disturbed = self.elastic(killed=False), self.elastic(killed=True)
+        outputs = [self.in_process(TRAINER, killed, (9, 300)) for killed in ("", "'epoch': '2")]
+        found = [re.search(r"\] done: (\[.*\])$", output, re.MULTILINE)[1] for output in outputs]
+        plain, disturbed = map(json.loads, found)
         self.assertEqual(list(range(1, 121)), [step for step, _ in plain])
         self.assertEqual([step for step, _ in plain], [step for step, _ in disturbed])
-        for (step, expected), (_, found) in zip(plain, disturbed):
-            self.assertAlmostEqual(expected, found, delta=1e-3, msg=f"step {step}")
+        for (step, expected), (_, loss) in zip(plain, disturbed):
+            self.assertAlmostEqual(expected, loss, delta=1e-3, msg=f"step {step}")
 
 
 class Accelerate(Runs):
@@ -82,6 +62,11 @@ class Lightning(Runs):
     def test_trainer(self):
         """Killed in the middle of an epoch, whose rest is trained, not its beginning again."""
         self.check(LIGHTNING, step=230, rank=1, every=45)
+
+    def test_trainer_of_a_sharded_model(self):
+        """In-process recovery of a model of which each worker has a part."""
+        plain, disturbed = (self.in_process(RINGS, killed, (9, 2000)) for killed in ("", r"\bstep 100\b"))
+        self.assertAlmostEqual(self.loss(plain), self.loss(disturbed), delta=1e-4)
 
 
 class Sharded(Runs):
@@ -96,6 +81,13 @@ class Sharded(Runs):
     def test_regroup(self):
         """The same on the engine."""
         self.check([*FSDP, "--backend", "regroup"], step=75, rank=1, every=20)
+
+
+class Titan(Runs):
+    def test_loop(self):
+        """Each sample once in seven epochs; the losses are checked by tests.test_titan."""
+        output = self.in_process([*TITAN, "--steps", "60"], r"\bstep 20: ", (7, 177))
+        self.assertRegex(output, r"done at step 60 after 85440 tokens")
 
 
 class Letters(Runs):
@@ -122,7 +114,7 @@ class Document(unittest.TestCase):
         """The commands of docs/integrations.md are those that are run by tests."""
         scripts = [TRANSFORMERS, ACCELERATE, LIGHTNING, FSDP, MNIST, GPT]
         run = [(script, "2", []) for script in scripts] + [(ELASTIC, "2", IN_PROCESS)]
-        run += [(script, "2:4", IN_PROCESS) for script in [*SHARDED, TITAN, TRAINER]]
+        run += [(script, "2:4", IN_PROCESS) for script in [*SHARDED, TITAN, TRAINER, RINGS]]
         root = example("..")
         expected = [
             " ".join(
