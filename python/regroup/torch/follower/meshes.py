@@ -65,7 +65,7 @@ def forget() -> None:
         with suppress(RuntimeError, ValueError):  # it is of no use to anybody, whatever state it is in
             dist.destroy_process_group(group)
     number = -next(_numbers)
-    for mesh in _meshes.values():
+    for mesh in list(_meshes.values()):
         mesh._thread_id = number
     _meshes.clear()
     if "torch.distributed.tensor" not in sys.modules:
