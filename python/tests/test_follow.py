@@ -13,13 +13,14 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 import regroup.torch
+import regroup.torch.distributed  # noqa: F401  for torch before 2.14
 from regroup.errors import (
     InvalidArgumentError,
     RegroupError,
     UnsupportedError,
     WorkerLostError,
 )
-from regroup.torch.follower import meshes, models, store
+from regroup.torch.follower import group, meshes, models, store
 
 from .jobs import Job, example, script
 
@@ -76,6 +77,17 @@ class Example(unittest.TestCase):
         samples = job.summary["samples"]
         counts = tuple(samples[k] for k in ("epochs", "per_epoch", "missing", "repeated"))
         self.assertEqual((20, 2048, 0, 0), counts)
+
+
+class Groups(unittest.TestCase):
+    def test_a_group_that_works(self):
+        """It says so, whether it has a backend or is one: otherwise an error of the program would be another one."""
+        for backend in ("gloo", "regroup"):
+            with self.subTest(backend=backend):
+                dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+                self.addCleanup(lambda: dist.is_initialized() and dist.destroy_process_group())
+                self.assertFalse(group.DefaultGroup(backend).failed())
+                dist.destroy_process_group()
 
 
 class Meshes(unittest.TestCase):

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import unittest
+from itertools import islice
 
 from . import launch
 from .jobs import Job, example
@@ -22,12 +23,13 @@ def told(output):
 
 class Titan(unittest.TestCase):
     def undisturbed(self, last):
-        """The steps of one process."""
-        steps = {}
-        with subprocess.Popen(SCRIPT, env=launch.environment(), stdout=subprocess.PIPE, text=True) as process:
-            lines = iter(process.stdout.readline, "")
-            while last not in steps:
-                steps.update({number: others for number, *others in told(next(lines))})
+        """The steps of one process, which computes each at once."""
+        steps, command = {}, [*SCRIPT, "--micro", "24"]
+        with subprocess.Popen(command, env=launch.environment(), stdout=subprocess.PIPE, text=True) as process:
+            for line in islice(process.stdout, last + 20):  # there are other lines
+                steps.update({number: others for number, *others in told(line)})
+                if last in steps:
+                    break
             process.kill()
         return steps
 

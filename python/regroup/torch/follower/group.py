@@ -14,6 +14,7 @@ from torch._C import _distributed_c10d as c10d
 
 from ...errors import UnsupportedError
 from ..c10d import features
+from ..c10d.operations import BACKEND
 from .store import GenerationStore
 
 #: How long members that all live may need to connect.
@@ -25,12 +26,16 @@ class DefaultGroup:
 
     def __init__(self, backend: str):
         self._devices = _devices(backend)
+        self._own = backend == BACKEND and not features.PYTHON_BACKEND  # the group is its own backend
 
     def _asked(self, name: str) -> List[Callable[[], Any]]:
         """This method of the backends that have it."""
         if not dist.is_initialized():
             return []
-        backends = [dist.group.WORLD._get_backend(torch.device(d)) for d in self._devices]
+        if self._own:
+            backends = [dist.group.WORLD]
+        else:
+            backends = [dist.group.WORLD._get_backend(torch.device(d)) for d in self._devices]
         return [getattr(b, name) for b in backends if hasattr(b, name)]
 
     def failed(self) -> bool:
