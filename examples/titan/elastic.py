@@ -34,6 +34,7 @@ IGNORED = -100  # the label of what is not learnt
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("files", nargs="+")
 parser.add_argument("--steps", type=int, default=100)
+# A multiple of --micro for each number of workers that there may be, so that all steps have as many.
 parser.add_argument("--batch", type=int, default=24, help="samples of a step, of all workers together")
 parser.add_argument("--micro", type=int, default=2, help="samples of a worker that are computed at once")
 parser.add_argument("--context", type=int, default=64)

@@ -54,6 +54,8 @@ def build(fresh):
     ranks = {"RANK": dist.get_rank(), "WORLD_SIZE": dist.get_world_size()}
     ranks.update(LOCAL_RANK=regroup.torch.local_rank(), LOCAL_WORLD_SIZE=regroup.torch.local_size())
     os.environ.update({name: str(value) for name, value in ranks.items()})
+    if dist.get_world_size() == 1:
+        del os.environ["LOCAL_RANK"]  # else accelerate wraps the model and moves its parameters
     # Of a model on a disk all of this is LlamaForCausalLM.from_pretrained(path, distributed_config=how).
     how = DistributedConfig(fsdp_size=dist.get_world_size())
     how, device, meshes = LlamaForCausalLM.prepare_distribute_model(how)
