@@ -33,7 +33,7 @@ var spareModule string
 // imported are the modules that each spare imports, if they are there: PyTorch, and those parts of
 // it that it imports itself when a script makes a group, a model or an optimizer.
 var imported = []string{
-	"numpy?", "torch?", "torch.distributed?", "torch.nn.parallel?", "torch.optim?", "torch.utils.data?", "torch.distributed.elastic.multiprocessing.errors?", "torch._dynamo?",
+	"numpy?", "torch?", "torch.distributed?", "torch.nn.parallel?", "torch.optim?", "torch.utils.data?", "torch.distributed.elastic.multiprocessing.errors?", "torch._dynamo?", "torch.distributed.fsdp?",
 }
 
 // spares is the pool of one job: interpreters that wait to become its workers.
