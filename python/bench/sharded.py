@@ -200,7 +200,9 @@ class Bench:
             self.until(lambda: len(stepped()) >= others)
             rows = stepped().values()
             entered = max(self.entered(at)) - at
-            print(f"killed: all train again after {entered:.3f} s, and have a step after {max(s.at for s in rows) - at:.3f} s")
+            print(
+                f"killed: all train again after {entered:.3f} s, and have a step after {max(s.at for s in rows) - at:.3f} s"
+            )
 
     def entered(self, after: float) -> List[float]:
         """When workers have begun to train again."""
@@ -218,7 +220,10 @@ class Bench:
             entered = max(self.entered(left)[:size]) - left
             gone = max(0, now - size) / now * self.mib * 3
             copied = plain_copy(int(gone * 2**20)) if gone else 0
-            print(f"{now} to {size}: {entered:.3f} s from the last step to the function; those who left had {gone:.1f} MiB", end="")
+            print(
+                f"{now} to {size}: {entered:.3f} s from the last step to the function; those who left had {gone:.1f} MiB",
+                end="",
+            )
             print(f", and a plain copy of as many takes {copied:.3f} s" if gone else "", flush=True)
             now = size
 

@@ -20,7 +20,7 @@ class Benchmarks(unittest.TestCase):
 
     def test_sharded(self):
         text = self.run_program("sharded.py", "--mib", "8", "--kills", "1", "--backend", "regroup")
-        self.assertRegex(text, r"next step of the last survivor after \d")
+        self.assertRegex(text, r"killed: all train again after \d")
         # When rank 0 dies, the others have everything that they need where it is needed.
         self.assertRegex(text, r"generation 2: \d[0-9.]* MiB moved to 3 ranks")
 

@@ -89,12 +89,12 @@ class Sharded(Jobs):
         run = ["--recovery", "in-process", "--slots", "4", "--workers", "3:3", "--"]
         job = Job(*run, *script("sharded.py"), env={"WAITS": "4"})
         self.addCleanup(job.close)
-        commits = r"commits at=\S+ pid=\d+ step=\d+ rank=0 size="
-        job.until(f"{commits}3 ")
+        enters = r"enters at=\S+ pid=\d+ step=\d+ rank=0 size="
+        job.until(f"{enters}3 [^$]* commits at=")
         for size in (1, 4):
             said = len(job.log())
             job.scale(size)
-            job.until(f"{commits}{size} ", after=said)
+            job.until(f"{enters}{size} ", after=said)
         _, ends = self.check(job.wait())
         self.assertEqual(4, len(ends), job.output)
         made = [(c["step"], c["rank"]) for c in job.lines(r"\bcommits at=")]

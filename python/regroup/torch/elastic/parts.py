@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Optional, Tuple
 
 import torch
@@ -10,6 +11,7 @@ from ...errors import UnsupportedError
 from ...training import GlobalTensor, Training
 from .. import replicas
 from . import layout
+from .arena import tensor_of
 
 
 class Part:
@@ -63,7 +65,7 @@ class Part:
 class StatePart(Part):
     """A part of a tensor that an optimizer makes for a parameter at its first step: of the shape of
     the parameter, or a number, on a device. outline is what it makes for a parameter of the shape
-    stand_in."""
+    stand_in. memory is for it, if it is on the host and no number."""
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class StatePart(Part):
         outline: torch.Tensor,
         stand_in: Tuple[int, ...],
         device: torch.device,
+        memory: Optional[ctypes.Array] = None,
     ):
         self.name = name
         number = outline.dim() == 0
@@ -79,13 +82,28 @@ class StatePart(Part):
             raise UnsupportedError(
                 f"{name} has neither the shape of its parameter nor that of a number: it has no parts"
             )
-        if number:
+        if memory is not None:
+            self._like, self._offset = parameter, layout.offset(name, parameter)
+            self._use(tensor_of(memory, layout.local(parameter).shape, outline.dtype))
+        elif number:
             self._like, self._offset = outline, ()
             self._use(torch.zeros((), dtype=outline.dtype, device=device))
         else:
             self._like, self._offset = parameter, layout.offset(name, parameter)
             self._use(torch.zeros_like(layout.local(parameter).detach(), dtype=outline.dtype))
         self._tensor = self._local if number else _as(parameter, self._local)
+
+    @staticmethod
+    def memory(parameter: torch.Tensor, outline: torch.Tensor) -> int:
+        """How many bytes of memory the constructor needs; 0 = none."""
+        local = layout.local(parameter)
+        if outline.dim() == 0 or local.device.type != "cpu" or not local.is_contiguous():
+            return 0
+        return local.numel() * outline.element_size()
+
+    def clear(self) -> None:
+        """Makes it what an optimizer begins with."""
+        self._local.zero_()
 
     def tensor(self) -> torch.Tensor:
         """The tensor for the optimizer, with what is in the memory."""

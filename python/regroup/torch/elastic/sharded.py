@@ -13,6 +13,7 @@ from ...errors import InvalidArgumentError, UnsupportedError
 from ...training import Training
 from .. import replicas
 from . import padded
+from .arena import Arena
 from .optimizer_handler import outlines
 from .parts import Part, StatePart
 from .sampler import ElasticSampler
@@ -42,6 +43,8 @@ class ShardedParts:
             raise InvalidArgumentError(f"copies={copies} and parity={parity}: choose one of them")
         _load()
         self._build, self.copies, self.parity = build, copies, parity
+        self._fresh = True  # what is in the tensors may count
+        self._arena = Arena()  # of optimizers
         self.made: Dict[str, Any] = {}
         self._parts: List[Part] = []  # of models
         self._states: Dict[str, Dict[str, Dict[str, StatePart]]] = {}  # by optimizer, parameter and key
@@ -49,7 +52,7 @@ class ShardedParts:
     def make(self, fresh: bool) -> None:
         """Has the function make them."""
         self.made, self._parts, self._states = {}, [], {}  # so that their memory is free before
-        made = self._build(fresh)
+        self._fresh, made = fresh, self._build(fresh)
         if not isinstance(made, dict):
             raise InvalidArgumentError(f"build returned a {type(made).__name__}, not a dict of models and optimizers")
         for name, value in made.items():
@@ -65,6 +68,7 @@ class ShardedParts:
             part = Part(name, tensor)
             part.register(training)
             self._parts.append(part)
+        wanted = []
         for name, optimizer in self._optimizers():
             states = self._states.setdefault(name, {})
             parameters = list(self._parameters(name, optimizer))
@@ -76,8 +80,15 @@ class ShardedParts:
                 device = p.device if group.get("fused") or group.get("capturable") else torch.device("cpu")
                 states[of] = {}
                 for key, like in sorted(outline.items()):
-                    states[of][key] = part = StatePart(f"{name}.{of}.{key}", p, like, _distinct(p.dim()), device)
-                    part.register(training)
+                    wanted.append((states[of], key, f"{name}.{of}.{key}", p, like, device))
+        memory = self._arena.allocate([size for size in (StatePart.memory(w[3], w[4]) for w in wanted) if size])
+        for state, key, name, p, like, device in wanted:
+            own = next(memory) if StatePart.memory(p, like) else None
+            state[key] = part = StatePart(name, p, like, _distinct(p.dim()), device, own)
+            if self._fresh and own is not None:
+                part.clear()
+            part.register(training)
+        self._arena.trim()
 
     def capture(self) -> Dict[str, Any]:
         """Updates the registered memory; returns what is saved as an object, the same on all ranks.
