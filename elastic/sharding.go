@@ -117,7 +117,7 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 	}
 	r.options.Log.Info("the parts of the state are in sync", "job", r.options.Job, "gen", s.Generation, "rank", s.Rank,
 		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged),
-		"kept", s.state.shards.Options().String(), "survives", s.state.shards.Survives())
+		"kept", s.state.shards.Options().String())
 	if !found {
 		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0], shards.Parting{})
 	}

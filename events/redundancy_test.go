@@ -78,7 +78,7 @@ func TestTheNewerRedundancyCounts(t *testing.T) {
 	}
 }
 
-// TestACheckpointStaysAsOldAsItWas, whoever tells of it.
+// TestACheckpointStaysAsOldAsItWas, whichever rank tells of it.
 func TestACheckpointStaysAsOldAsItWas(t *testing.T) {
 	written := time.Unix(1_700_000_000, 0)
 	known := &events.Redundancy{Generation: 1, ReportedAt: written, Checkpoint: &tables.Commit{Generation: 1, Step: 5}, CheckpointAt: written}

@@ -154,7 +154,6 @@ func (s *State) Choose(ctx context.Context, c Communicator, commits []Commit) (c
 		missing := reshard.Missing(t.tensors, available)
 		if len(missing) == 0 {
 			s.chosen = holding{t.tensors, available, groups[candidate].plain()}
-			s.survives = reshard.Survives(t.tensors, available, s.chosen.groups, nil)
 			s.offers = offers
 			err := s.rebuild(ctx, c, t, candidate, rebuilt)
 			return candidate, err == nil, err

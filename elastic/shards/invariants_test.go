@@ -20,7 +20,7 @@ func (g *generation) truth(c Commit) content {
 // junk names what is in the memory of a rank before a generation has its state.
 func (g *generation) junk(rank int) uint64 { return 1<<60 | g.number<<32 | uint64(rank) }
 
-// expect finds out with which commit the generation must begin: the newest of which somebody has
+// expect finds out with which commit the generation must begin: the newest of which a member has
 // what is not sharded, and all together everything else.
 func (g *generation) expect() {
 	var all []Commit
@@ -177,7 +177,9 @@ func (g *generation) arrived(p phase, op string) {
 		case settled:
 			g.check(6, members >= s.options.claim(len(g.states)), "%s: %d losses are survived, and %d were asked for", p, members, s.options.claim(len(g.states)))
 		default:
-			g.check(6, members == s.survives, "rank %d says that %d losses are survived, and %d are", rank, s.survives, members)
+			x := s.chosen
+			said := reshard.Survives(x.tensors, x.has, x.groups, nil)
+			g.check(6, members == said, "rank %d says that %d losses are survived, and %d are", rank, said, members)
 		}
 	}
 	last := g.states[0].last

@@ -14,7 +14,7 @@ import (
 )
 
 // network is the communicator of one generation, in lock-step: when every goroutine of every member
-// waits, one thing happens that somebody waits for, which a seed chooses. So a seed replays.
+// waits, one thing happens that a member waits for, which a seed chooses. So a seed replays.
 //
 // A message is on its way when Send has returned, and arrives when Recv does. A collective returns
 // to each rank by itself, at any time after all ranks have come to it. What a rank that dies has

@@ -236,8 +236,8 @@ func TestLostMembersAreRebuilt(t *testing.T) {
 				at := victim % len(w.members)
 				w.members = slices.Delete(w.members, at, at+1)
 				if chosen := w.begin(func(_ context.Context, _ *collective.Communicator, m *worker) {
-					if got := m.state.Survives(); got != 0 {
-						t.Errorf("%d of %d members: %d losses would have been survived", len(w.members), n, got)
+					if _, survives := m.state.Whole(); survives().Members != 0 {
+						t.Errorf("%d of %d members: %d losses are survived", len(w.members), n, survives().Members)
 					}
 				}); chosen != second {
 					t.Fatalf("%d of %d members choose %v", len(w.members), n, chosen)

@@ -73,7 +73,7 @@ func (s *State) Resume(ctx context.Context, c Communicator, disk *Disk, replica 
 		if r.refused == "" {
 			chosen = Commit{Generation: c.Generation(), Step: set.Name.Step}
 			x.commit = chosen
-			s.sets, s.offers, s.survives = append(s.sets, x), r.offers(chosen), 0
+			s.sets, s.offers = append(s.sets, x), r.offers(chosen)
 			s.chosen = holding{r.table.tensors, has(r.table, s.offers, chosen), nil}
 			if len(mine.Files[set]) > 0 { // it was whole if all could be read
 				if err := disk.Dir.FinishParts(set); err != nil {

@@ -91,7 +91,6 @@ type State struct {
 
 	group       *group            // after a Sync, with Options.Parity: who keeps parity with this member
 	protections []*protection     // of commits
-	survives    int               // see Survives
 	chosen      holding           // from Choose until Sync: what the members have of the commit
 	holds       func() Redundancy // see Whole
 	settled     func() Redundancy // what last, or whole if that is zero, survives when all have settled

@@ -55,28 +55,20 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 		return received, err
 	}
 	s.drop(func(o Commit) bool { return o != chosen })
-	s.peers, s.leaving = agree(t, needs, s.options.Copies), agree(t, needs, max(s.options.Copies, 1))
+	s.agree(c, t, needs)
 	s.share = newShare(t, needs, c.Rank())
-	if s.options.Parity > 0 {
-		s.peers.copied = s.leaving.copied
-		alone := reshard.Rare(t.tensors, needs.pieces, 1)
-		s.group = newGroup(c, reshard.Groups(needs.nodes, s.options.Parity), t, alone)
-	}
-	s.leaving.holders = reshard.Opposite(needs.nodes, max(s.options.Copies, 1))
-	s.leaving.copied = t.partsOf(reshard.Near(t.tensors, needs.pieces, needs.nodes, max(s.options.Copies, 1)))
 	s.plan(t, needs)
 	held := s.chosen
 	s.holds = survives(needs.nodes, func() holding { return held })
 	s.chosen, s.settled = holding{}, s.holds
-	switch wanted := s.options.claim(c.World()); {
+	switch {
 	case !found:
-		s.survives = wanted
 	case s.options.Parity == 0:
 		// Copies that were lost with their holders are made up for.
 		moves := reshard.Repair(t.tensors, available, s.peers.nodes, s.options.Copies, s.most)
 		s.settled = s.repaired(t, available, moves)
 		s.send(ctx, c, t, chosen, moves)
-	case s.survives < wanted:
+	case s.holds().Members < s.options.claim(c.World()):
 		s.protectAgain(ctx, c, t, available, chosen)
 	}
 	s.layout, s.registered = t, needs.pieces
@@ -144,10 +136,19 @@ func registered(parts []part) []reshard.Tensor {
 	return tensors
 }
 
-// agree settles which parts have so many copies, and who keeps them.
-func agree(t *table, n needs, copies int) agreement {
-	copied := t.partsOf(reshard.Rare(t.tensors, n.pieces, copies))
-	return agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, copies), copied: copied}
+// agree settles which parts have copies, or parity, and who keeps them.
+func (s *State) agree(c Communicator, t *table, n needs) {
+	copies, parting := s.options.Copies, max(s.options.Copies, 1)
+	s.leaving = agreement{
+		nodes: n.nodes, holders: reshard.Opposite(n.nodes, parting), copied: t.partsOf(reshard.Near(t.tensors, n.pieces, n.nodes, parting)),
+	}
+	if s.options.Parity > 0 {
+		alone := reshard.Rare(t.tensors, n.pieces, 1)
+		s.peers = agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, 0), copied: t.partsOf(alone)}
+		s.group = newGroup(c, reshard.Groups(n.nodes, s.options.Parity), t, alone)
+		return
+	}
+	s.peers = agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, copies), copied: t.partsOf(reshard.Rare(t.tensors, n.pieces, copies))}
 }
 
 // newTransfer prepares to fill the memory that was registered: from the sets of a commit, or, in an
@@ -175,11 +176,6 @@ func (s *State) newTransfer(c Communicator, t *table, chosen Commit, found bool)
 	}
 	return x
 }
-
-// Survives is how many more losses the commit that was chosen would have survived, whichever
-// members were lost, before copies or parity that are lost are made up for. Without a commit it is
-// what the first one will survive.
-func (s *State) Survives() int { return s.survives }
 
 // Leave ends the part in a generation whose communicator has failed or is not used any more. Copies
 // that are complete are kept.

@@ -17,7 +17,9 @@ func TestWhatReplicasHaveIsNotCopied(t *testing.T) {
 	}
 	n.pieces[3] = append(n.pieces[3], reshard.Piece{Tensor: 1, Box: reshard.Box{Offset: []int{0}, Size: []int{1}}})
 	for copies, want := range [][]int{{0, 0, 0, 0}, {0, 0, 0, 1}, {1, 1, 1, 2}} {
-		for rank, copied := range agree(all, n, copies).copied {
+		s := New(Options{Copies: copies})
+		s.agree(nil, all, n)
+		for rank, copied := range s.peers.copied {
 			if len(copied) != want[rank] {
 				t.Errorf("%d copies: %d parts of rank %d are copied, want %d", copies, len(copied), rank, want[rank])
 			}

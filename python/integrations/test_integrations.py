@@ -41,7 +41,7 @@ class Transformers(Runs):
             self.assertAlmostEqual(loss, killed, delta=1e-5)
 
     def test_trainer_of_a_sharded_model(self):
-        """In-process recovery of a model of which each worker has a part: whoever dies, Trainer makes and logs
+        """In-process recovery of a model of which each worker has a part: whichever die, Trainer makes and logs
         each step once, and it is the one that it makes undisturbed."""
         outputs = [self.in_process(TRAINER, killed, (9, 300)) for killed in ("", "'epoch': '2")]
         found = [re.search(r"\] done: (\[.*\])$", output, re.MULTILINE)[1] for output in outputs]

@@ -1,4 +1,4 @@
-"""The loop in the manner of torchtitan: whatever the number of workers, and whoever dies, its steps are
+"""The loop in the manner of torchtitan: whatever the number of workers, and whichever die, its steps are
 those of one process that nobody has disturbed."""
 
 import os

@@ -14,7 +14,7 @@ def settle(model: torch.nn.Module) -> None:
 
     Such a part is in memory of the size of the others. Torch 2.9 and older copies it into new memory at
     the first forward pass, although it has such memory already, and what was registered before would
-    not be in use. So it is done here, and torch is told that it was.
+    not be in use. So it is done here, and torch takes it as done.
     """
     for module in model.modules():
         if replicas.divides(type(module)) != "FSDPModule" or not _moves():
