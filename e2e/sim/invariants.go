@@ -63,6 +63,7 @@ type checker struct {
 	rounds       map[string]round.State
 	lost         map[ident.Incarnation]bool // agents that discovery has declared lost
 	returns      map[ident.Incarnation]int  // how often an agent was heard again after it was lost
+	lostWith     map[ident.Incarnation]bool // workers whose agent was declared lost after they were started
 	leftPlanned  map[ident.Incarnation]bool // agents that have left as planned
 	states       map[string]job.State
 	last         map[string]*process                     // newest process by slot and job
@@ -83,7 +84,7 @@ type account struct {
 func newChecker(w *world) *checker {
 	c := &checker{
 		w: w, jobs: map[ident.JobID]*account{}, begun: map[string]*process{}, last: map[string]*process{}, good: map[ident.JobID]ident.Generation{},
-		waitingSince: map[ident.JobID]time.Time{}, lost: map[ident.Incarnation]bool{}, leftPlanned: map[ident.Incarnation]bool{}, rounds: map[string]round.State{},
+		waitingSince: map[ident.JobID]time.Time{}, lost: map[ident.Incarnation]bool{}, lostWith: map[ident.Incarnation]bool{}, leftPlanned: map[ident.Incarnation]bool{}, rounds: map[string]round.State{},
 		nodes: map[string]events.NodeView{}, states: map[string]job.State{}, returns: map[ident.Incarnation]int{},
 		processes: map[ident.Incarnation]*process{}, ends: map[agentEnd][]events.JobFailureCounted{},
 	}
@@ -133,6 +134,11 @@ func (c *checker) fact(e events.Event) {
 	case events.NodeLost:
 		delete(c.leftPlanned, b.Incarnation)
 		c.lost[b.Incarnation] = true
+		for worker, p := range c.processes {
+			if p.agent == b.Incarnation {
+				c.lostWith[worker] = true
+			}
+		}
 	case events.JobFailureCounted:
 		c.countFailure(b)
 	}
@@ -154,7 +160,8 @@ func (c *checker) countFailure(b events.JobFailureCounted) {
 		c.fail(10, "%s of %s was counted for %s and for %s", b.Generation, b.Job, other, b.Worker)
 	}
 	a.failures[b.Worker], a.culprit[b.Generation] = b, b.Worker
-	if b.Kind == events.FailureLost && c.leftPlanned[b.Agent] {
+	// What was lost with an agent that came back and then left was lost nonetheless.
+	if b.Kind == events.FailureLost && c.leftPlanned[b.Agent] && !c.lostWith[b.Worker] {
 		c.fail(10, "%s at %s was counted, but its agent %s has left as planned", b.Worker, b.Place, b.Agent)
 	}
 	c.planned(b.Job, b.Worker)
