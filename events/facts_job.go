@@ -305,6 +305,9 @@ type PlacementSet struct {
 	// Hosts are the nodes of Places in the order of the host list, in which new nodes get their
 	// ranks; empty = by name.
 	Hosts []ident.NodeID `json:"hosts,omitempty"`
+	// LostAgents are the agents of LostNodes that were lost, in the same order: when this arrives a
+	// node may be back with a newer one, and a worker of that is not lost.
+	LostAgents []ident.Incarnation `json:"lost_agents,omitempty"`
 	// LeaseEnds is until when processes may still run on LostNodes.
 	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"`
 	// Agents are the newest incarnations of the agents of the nodes of Places, in the order of the

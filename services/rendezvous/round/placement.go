@@ -29,8 +29,10 @@ func (t *transition) place(p events.PlacementSet) {
 			t.PendingAt = t.now
 			continue
 		}
-		if x.Leaving && x.over() && x.State != finished {
-			t.resetMember(x, x.Attempt+1) // revoked and granted again: the previous worker does not return
+		// Revoked and granted again: the previous worker does not return. What one has finished
+		// counts, unless all start again.
+		if x.Leaving && x.over() && (x.State != finished || t.restart() && t.open()) {
+			t.resetMember(x, x.Attempt+1)
 		}
 		x.Leaving = false
 	}
@@ -40,7 +42,7 @@ func (t *transition) place(p events.PlacementSet) {
 	}
 	var shrunk *Member // a copy, because removeMembers moves members
 	for x := range t.all() {
-		if kept[x.Place] || slices.Contains(p.LostNodes, x.Place.Node) {
+		if kept[x.Place] || lostWith(x, p) {
 			continue
 		}
 		x.Leaving = true
@@ -50,7 +52,7 @@ func (t *transition) place(p events.PlacementSet) {
 		}
 	}
 	for _, n := range p.LostNodes {
-		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Member) bool { return !kept[x.Place] }, false)
+		t.loseNode(n, events.CauseNodeLost, "node "+string(n)+" is lost", func(x *Member) bool { return !kept[x.Place] && lostWith(x, p) }, false)
 	}
 	// Members without a rank are removed now; those of the sealed generation stay until the
 	// generation without them is sealed.
@@ -69,6 +71,13 @@ func (t *transition) place(p events.PlacementSet) {
 	case t.restart() && t.hasNewcomer():
 		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: p.Reason})
 	}
+}
+
+// lostWith reports whether a member was lost with its node, according to a placement. A worker of a
+// newer agent than the one that was lost has only lost its place.
+func lostWith(x *Member, p events.PlacementSet) bool {
+	i := slices.Index(p.LostNodes, x.Place.Node)
+	return i >= 0 && (i >= len(p.LostAgents) || x.Agent <= p.LostAgents[i])
 }
 
 func (t *transition) hasNewcomer() bool {

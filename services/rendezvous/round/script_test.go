@@ -128,6 +128,9 @@ func (r *rig) do(t *testing.T, f []string) string {
 		}
 		if g := arg["gone"]; g != "" {
 			p.LostNodes, p.LeaseEnds = []ident.NodeID{ident.NodeID(g)}, ends()
+			if a := arg["incarnation"]; a != "" {
+				p.LostAgents = []ident.Incarnation{ident.Incarnation(a)}
+			}
 		}
 		return r.step(p)
 	case "join":

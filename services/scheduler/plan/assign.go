@@ -134,7 +134,7 @@ func (t *transition) retain(j Job, c *change) []ident.Place {
 		n := t.s.Nodes[p.Node]
 		reason := ""
 		switch {
-		case n.Gone == Lost, slices.Contains(t.lost, p.Node):
+		case n.Gone == Lost, t.lost[p.Node] != "":
 			reason, c.returning = fmt.Sprintf("%s is lost", p.Node), true
 			if !slices.Contains(c.lostNodes, p.Node) {
 				c.lostNodes = append(c.lostNodes, p.Node)
@@ -285,12 +285,14 @@ func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *chang
 	j.PublishedWorkers = row.Workers
 	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
 	var ends events.LeaseEnds
+	var lost []ident.Incarnation
 	for _, n := range c.lostNodes {
 		ends = ends.Later(t.s.Nodes[n].LeaseEnds)
+		lost = append(lost, cmp.Or(t.lost[n], t.s.Nodes[n].Incarnation))
 	}
 	t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Trace: trace, Body: events.PlacementSet{
 		Job: j.ID, Places: slices.Clone(row.Places), Workers: row.Workers, Reason: reason, LostNodes: c.lostNodes, Hosts: t.s.hosts(row.Places),
-		LeaseEnds: ends, Agents: t.s.agents(row.Places),
+		LostAgents: lost, LeaseEnds: ends, Agents: t.s.agents(row.Places),
 	}})
 	switch {
 	case trace != "":

@@ -162,7 +162,7 @@ func printed(d events.Decision) string {
 		case events.PlacementSet:
 			fmt.Fprintf(&b, " %v of %d:%d: %s", body.Places, body.Workers.Min, body.Workers.Max, body.Reason)
 			if len(body.LostNodes) > 0 {
-				fmt.Fprintf(&b, " (gone: %v)", body.LostNodes)
+				fmt.Fprintf(&b, " (gone: %v with %v)", body.LostNodes, body.LostAgents)
 			}
 			if body.Hosts != nil {
 				fmt.Fprintf(&b, " (hosts: %v)", body.Hosts)

@@ -31,7 +31,7 @@ type State struct {
 	Ended []ident.JobID         `json:"ended,omitempty"` // oldest first
 
 	dirty   bool                 // slots must be assigned again
-	lost    []ident.NodeID       // nodes that were lost in this step
+	lost    lostNodes            // in this step
 	touched map[ident.JobID]bool // jobs whose wait reason must be updated
 	index   map[ident.JobID]int  // of Queue; nil = not built
 }

@@ -48,7 +48,7 @@ type transition struct {
 	in   events.Input
 	now  time.Time
 	d    events.Decision
-	lost []ident.NodeID // nodes whose places were lost
+	lost lostNodes // whose places were lost
 }
 
 // Step applies one fact and assigns the slots again.
@@ -190,7 +190,7 @@ func (t *transition) applyNodeFact(b events.NodeEvent) {
 	n, known := t.s.Nodes[f.Node]
 	// The loss of the old incarnation may still be on its way; its workers are gone in any case.
 	if known && n.Gone == "" && n.Incarnation != f.Incarnation {
-		t.lost = append(t.lost, f.Node)
+		t.lose(f.Node, n.Incarnation)
 	}
 	was := n
 	n = Node{
@@ -214,13 +214,23 @@ func (t *transition) applyNodeFact(b events.NodeEvent) {
 			n.Gone = Departure(f.State)
 		}
 	}
-	if n.Gone == Lost && was.Gone == "" && !slices.Contains(t.lost, f.Node) {
-		t.lost = append(t.lost, f.Node)
+	if n.Gone == Lost && was.Gone == "" {
+		t.lose(f.Node, n.Incarnation)
 	}
 	t.s.Nodes[f.Node] = n
 	if n.Gone != "" {
 		t.forgetNodes()
 	}
+}
+
+// lostNodes are the newest agents that were lost, by node. A node that is back has a newer one.
+type lostNodes map[ident.NodeID]ident.Incarnation
+
+func (t *transition) lose(n ident.NodeID, agent ident.Incarnation) {
+	if t.lost == nil {
+		t.lost = lostNodes{}
+	}
+	t.lost[n] = max(t.lost[n], agent)
 }
 
 // forgetNodes drops the oldest gone nodes when there are too many.
