@@ -120,15 +120,16 @@ class Job:
 
     def newest_worker(self) -> int:
         """The process of a running job that was started last: a child of its regroup process."""
-        children = []
+        children = []  # the time of the start and the number, which begins again at 300 after 32,768
         for name in os.listdir("/proc"):
             try:
                 with open(f"/proc/{name}/stat", encoding="utf-8") as f:
-                    if int(f.read().rpartition(")")[2].split()[1]) == self.process.pid:
-                        children.append(int(name))
+                    fields = f.read().rpartition(")")[2].split()
+                if int(fields[1]) == self.process.pid:
+                    children.append((int(fields[19]), int(name)))
             except (OSError, ValueError, IndexError):
                 pass  # it is no process, or has just ended
-        return max(children)
+        return max(children)[1]
 
     def lose_newest(self, when: str) -> "Job":
         """Kills the process that was started last once the job says something, and waits for the end."""

@@ -22,6 +22,10 @@ from .scripts.exact import known
 KILLS, SEED = int(os.environ.get("KILLS", "6")), int(os.environ.get("SEED", "1"))
 
 
+def without_steps(log):
+    return "\n".join(row for row in log.splitlines() if " made at=" not in row)
+
+
 class Watched:
     """What the workers of a running job have told."""
 
@@ -34,8 +38,9 @@ class Watched:
     def close(self):
         self._log.close()
 
-    def until(self, condition):
-        """Waits until what was told meets a condition, which is returned."""
+    def until(self, condition, needed=()):
+        """Waits until what was told meets a condition, which is returned. None of the processes that are
+        needed for it may end before."""
         limit = time.monotonic() + LIMIT
         while True:
             *lines, self._rest = (self._rest + self._log.read()).split("\n")
@@ -48,8 +53,14 @@ class Watched:
             met = condition()
             if met:
                 return met
-            if time.monotonic() > limit or self.job.process.poll() is not None:
-                raise AssertionError(self.job.log())
+            gone = [pid for pid in needed if not os.path.exists(f"/proc/{pid}")]
+            if gone or time.monotonic() > limit or self.job.process.poll() is not None:
+                newest = max(self.steps, default=0)
+                steps = collections.Counter(pid for pid, _ in self.steps[newest])
+                raise AssertionError(
+                    f"{without_steps(self.job.log())}\nkilled {self.killed}, ended by themselves {gone}, entered "
+                    f"{self.entered[-6:]}, steps in generation {newest} by process {dict(steps)}"
+                )
             time.sleep(0.01)  # other processes give no other sign
 
     def members(self, moment):
@@ -102,7 +113,7 @@ class Kills(unittest.TestCase):
                     watched.kill(victims)
                     done += count
                     rest = set(members) - set(victims)
-                    watched.until(lambda: rest <= {pid for pid, _ in watched.without(moment)})
+                    watched.until(lambda: rest <= {pid for pid, _ in watched.without(moment)}, needed=rest)
                     steps = watched.without(moment)
                     took.append(max(min(at for pid, at in steps if pid == one) for one in rest) - moment)
                 open(stop, "w").close()
@@ -135,7 +146,7 @@ class Kills(unittest.TestCase):
 
     def books(self, job):
         """What all have had, at each beginning and at the end; and which steps were made."""
-        story = "\n".join(row for row in job.output.splitlines() if " made at=" not in row)
+        story = without_steps(job.output)
         entered, made, ends = (job.lines(rf"\b{what} at=") for what in ("enters", "made", "ends"))
         most = max(int(told["step"]) for told in made)
         hashes = list(islice(known(), most + 2))
