@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/regroup-io/regroup/events/limits"
 )
 
 // maxJobName leaves room for "-" and four digits in a token.
@@ -84,7 +86,36 @@ func (s Job) Check() []FieldError {
 	s.checkProcesses(add)
 	s.checkLimits(add)
 	s.checkRendezvous(add)
+	s.checkMultiples(add)
 	return bad
+}
+
+// checkMultiples checks elastic.multipleOf; numbers out of bounds are reported by their rules.
+func (s Job) checkMultiples(add func(path, format string, args ...any)) {
+	m := s.Elastic.MultipleOf
+	switch {
+	case m <= 1 || m > limits.Workers.Max:
+		return
+	case s.Rendezvous != nil:
+		add("elastic.multipleOf", "is %d, but how many workers there are follows from the nodes of the rendezvous: leave it out", m)
+		return
+	}
+	multiple := func(path string, n int) {
+		below := s.Elastic.Whole(n)
+		if n < 1 || n > limits.Workers.Max || below == n {
+			return
+		}
+		fix := strconv.Itoa(below)
+		switch above := below + m; {
+		case below == 0:
+			fix = strconv.Itoa(above)
+		case above <= limits.Workers.Max:
+			fix += " or " + strconv.Itoa(above)
+		}
+		add(path, "is %d, must be a multiple of elastic.multipleOf (%d): write %s", n, m, fix)
+	}
+	multiple("workers.min", s.Workers.Min)
+	multiple("workers.max", s.Workers.Max)
 }
 
 func (s Job) checkCommand(add func(path, format string, args ...any)) {

@@ -51,7 +51,7 @@ func TestNullCountsAsAbsent(t *testing.T) {
 }
 
 // across matches the errors of rules about several fields, which the schema does not have.
-var across = regexp.MustCompile(`^is [1-9]\d*, must be at least (workers|rendezvous)\.|workers on each|: leave workers out$|no Python interpreter|has an effect with processes.spares alone|^is in env too: `)
+var across = regexp.MustCompile(`^is [1-9]\d*, must be at least (workers|rendezvous)\.|workers on each|: leave workers out$|no Python interpreter|has an effect with processes.spares alone|^is in env too: |must be a multiple of elastic|follows from the nodes of the rendezvous`)
 
 // values returns legal and illegal values of a field.
 func (r *rule) values() (legal, illegal []any) {

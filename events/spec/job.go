@@ -111,7 +111,7 @@ func (f Failures) Attempts() int {
 	return *f.Max + 1
 }
 
-// Elastic holds the times of the rendezvous.
+// Elastic holds the times of the rendezvous, and the bounds of generations.
 type Elastic struct {
 	// How long the round waits for further members once `workers.min` is reached.
 	LastCall Duration `json:"lastCall,omitempty" default:"30s"`
@@ -127,6 +127,20 @@ type Elastic struct {
 	// Generations after the first, planned ones included, as with Horovod's `--reset-limit`. 0 =
 	// none. Default: no limit.
 	ResetLimit *int `json:"resetLimit,omitempty" min:"0" error:"must be 0 (no regroup at all) or more; leave it out for no limit"`
+	// Every generation has a multiple of this number of workers: 2 for a model with tensor
+	// parallelism of 2, which cannot train with 3. `workers.min` and `workers.max` must be
+	// multiples. Workers beyond a multiple wait as spares, and take the place of the first that are
+	// lost. Not with `rendezvous`. 0 and 1 mean any number, the default.
+	MultipleOf int `json:"multipleOf,omitempty" min:"0" max:"workers" error:"must be 0 or more: 2 allows 2, 4, 6 and so on"`
+}
+
+// Whole returns how many of n workers a generation may have: the largest multiple of MultipleOf
+// that is at most n.
+func (e Elastic) Whole(n int) int {
+	if e.MultipleOf <= 1 {
+		return n
+	}
+	return n - n%e.MultipleOf
 }
 
 // FreeRetries is how many consecutive generations may be lost to faults without progress before

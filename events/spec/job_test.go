@@ -77,6 +77,8 @@ func TestParseSpecErrors(t *testing.T) {
 		with(`"failures":{"sameStep":-1}`):                 "failures.sameStep: is -1, must be 1 to 1000",
 		with(`"failures":{"sameStep":1001}`):               "failures.sameStep: is 1001, must be 1 to 1000",
 		with(`"elastic":{"resetLimit":-1}`):                "elastic.resetLimit: is -1, must be 0",
+		with(`"elastic":{"multipleOf":-2}`):                "elastic.multipleOf: is -2, must be 0 or more: 2 allows 2, 4",
+		with(`"elastic":{"multipleOf":100001}`):            "elastic.multipleOf: is 100001, at most 100000 are allowed (limit workers)",
 		with(`"elastic":{"timeout":"0s"}`):                 `elastic.timeout: "0s" is not more than 0`,
 		with(`"health":{"hang":"-5m"}`):                    `health.hang: "-5m" is not more than 0`,
 		with(`"health":{"hang":"900ms"}`):                  "health.hang: is 900ms, must be at least 10s, or 0",
@@ -104,6 +106,47 @@ func TestParseSpecErrors(t *testing.T) {
 	}
 	if _, bad := spec.Parse([]byte("{\n \"name\": }")); bad[0].Line != 2 || bad[0].Column != 10 {
 		t.Errorf("position of the syntax error is %d:%d, want 2:10", bad[0].Line, bad[0].Column)
+	}
+}
+
+// TestMultiples: the numbers of workers are multiples of elastic.multipleOf, and every error names
+// its field and the fix.
+func TestMultiples(t *testing.T) {
+	for _, c := range []struct {
+		min, max, of int
+		want         []string
+	}{
+		{2, 8, 0, nil},
+		{3, 7, 1, nil},
+		{2, 8, 2, nil},
+		{4, 4, 4, nil},
+		{1, 8, 2, []string{"workers.min: is 1, must be a multiple of elastic.multipleOf (2): write 2"}},
+		{3, 7, 2, []string{
+			"workers.min: is 3, must be a multiple of elastic.multipleOf (2): write 2 or 4",
+			"workers.max: is 7, must be a multiple of elastic.multipleOf (2): write 6 or 8",
+		}},
+		{60_000, 99_999, 60_000, []string{"workers.max: is 99999, must be a multiple of elastic.multipleOf (60000): write 60000"}},
+		{0, 3, 2, []string{"workers.min: is 0, must be at least 1", "workers.max: is 3, must be a multiple of elastic.multipleOf (2): write 2 or 4"}},
+		{4, 3, 2, []string{
+			"workers.max: is 3, must be at least workers.min (4)",
+			"workers.max: is 3, must be a multiple of elastic.multipleOf (2): write 2 or 4",
+		}},
+		{2, 100_001, 2, []string{"workers.max: is 100001, at most 100000 are allowed (limit workers)"}},
+		{1, 3, 1 << 62, []string{"elastic.multipleOf: is 4611686018427387904, at most 100000 are allowed (limit workers)"}},
+	} {
+		s := spec.Job{Name: "a", Command: []string{"x"}, Workers: spec.Workers{Min: c.min, Max: c.max}, Elastic: spec.Elastic{MultipleOf: c.of}}
+		var got []string
+		for _, f := range s.WithDefaults().Check() {
+			got = append(got, f.String())
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%d:%d in multiples of %d:\n got %q\nwant %q", c.min, c.max, c.of, got, c.want)
+		}
+	}
+	for of, want := range map[int]int{0: 7, 1: 7, 2: 6, 4: 4, 7: 7, 8: 0} {
+		if got := (spec.Elastic{MultipleOf: of}).Whole(7); got != want {
+			t.Errorf("of 7 workers a generation in multiples of %d has %d, want %d", of, got, want)
+		}
 	}
 }
 

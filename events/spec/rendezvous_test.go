@@ -54,6 +54,14 @@ func TestRendezvousReportsAllErrors(t *testing.T) {
 	if bad := s.WithDefaults().Check(); len(bad) != 1 || bad[0].Path != "workers" {
 		t.Errorf("workers and nodes: %v, want one error", bad)
 	}
+	s = selfRegistered()
+	s.Elastic.MultipleOf = 3
+	if bad := s.WithDefaults().Check(); len(bad) != 1 || bad[0].Path != "elastic.multipleOf" || !strings.Contains(bad[0].Message, "leave it out") {
+		t.Errorf("multiples and nodes: %v, want one error", bad)
+	}
+	if s.Elastic.MultipleOf = 1; len(s.WithDefaults().Check()) > 0 {
+		t.Error("a multiple of 1 is any number, and was refused")
+	}
 }
 
 // TestDiffers: every field of a job is compared and named.

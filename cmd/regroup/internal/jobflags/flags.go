@@ -5,6 +5,7 @@ package jobflags
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ func Add(fs *pflag.FlagSet) *Flags {
 	f := newFlags(fs)
 	fs.StringVar(&f.job.Name, f.of("name", "name"), "", "name of the job (default: made from the command)")
 	fs.StringVar(&f.workers, f.of("workers", "workers"), "1", "how many workers: MIN:MAX, or N for exactly N")
+	fs.IntVar(&f.job.Elastic.MultipleOf, f.of("elastic.multipleOf", "multiple-of"), 0, "every generation has a multiple of so many workers; the others wait as spares (default: any number)")
 	f.addSizes()
 	f.shared()
 	f.addLaunchers()
@@ -93,7 +95,9 @@ func (f *Flags) Spec(args []string) (spec.Job, error) {
 	s, bad := f.fill(args)
 	for _, x := range s.WithDefaults().Check() {
 		x.Path = f.flagOf(x.Path)
-		bad = append(bad, x)
+		if !slices.Contains(bad, x) { // --workers N is two fields
+			bad = append(bad, x)
+		}
 	}
 	return s, errcode.Refuse(bad)
 }

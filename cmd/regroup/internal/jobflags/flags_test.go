@@ -115,6 +115,26 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestMultipleOf: the number of workers that is none of its multiples is refused, once, by the flag
+// that gives it.
+func TestMultipleOf(t *testing.T) {
+	got, err := parse(t, "--workers", "2:8", "--multiple-of", "2").Spec([]string{"./train"})
+	if err != nil || got.Elastic != (spec.Elastic{MultipleOf: 2}) {
+		t.Errorf("got %+v, %v", got.Elastic, err)
+	}
+	for args, want := range map[string]string{
+		"--multiple-of 2":                        "--workers: is 1, must be a multiple of elastic.multipleOf (2): write 2",
+		"--multiple-of 2 --workers 2:3":          "--workers: is 3, must be a multiple of elastic.multipleOf (2): write 2 or 4",
+		"--multiple-of 4 --min-np 4 --max-np 10": "--max-np: is 10, must be a multiple of elastic.multipleOf (4): write 8 or 12",
+		"--multiple-of -1":                       "--multiple-of: is -1, must be 0 or more: 2 allows 2, 4, 6 and so on",
+	} {
+		_, err := parse(t, strings.Fields(args)...).Spec([]string{"./train"})
+		if bad := errcode.FieldErrorsOf(err); len(bad) != 1 || bad[0].String() != want {
+			t.Errorf("%s: %v, want %s", args, bad, want)
+		}
+	}
+}
+
 // TestHorovodrun: the flags for the number of workers as horovodrun spells them.
 func TestHorovodrun(t *testing.T) {
 	for args, want := range map[string]spec.Workers{
