@@ -263,7 +263,7 @@ func (a args) spec() spec.Job {
 		n := int(a.num("resets"))
 		s.Elastic.ResetLimit = &n
 	}
-	s.Failures.SameStep = int(a.num("samestep"))
+	s.Failures.SameStep, s.Elastic.MultipleOf = int(a.num("samestep")), int(a.num("multiple"))
 	s.Failures.Per, s.Elastic.Timeout, s.Health.Hang = a.duration("per"), a.duration("timeout"), a.duration("hang")
 	s.Stop.Grace = a.duration("grace")
 	if nodes := a.named["nodes"]; nodes != "" {
