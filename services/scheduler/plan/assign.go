@@ -74,7 +74,8 @@ func (t *transition) plan() {
 	holder := t.admit(&p, changes)
 	if holder == "" { // rule 4
 		t.placed(func(j *Job, row events.PlacementView) {
-			t.assign(&p, j, changes[j.ID], row.Workers.Max-len(row.Places))
+			has := len(row.Places)
+			t.assign(&p, j, changes[j.ID], j.whole(min(row.Workers.Max, has+len(p.free)))-has)
 		})
 	}
 	t.placed(func(j *Job, row events.PlacementView) { t.publishChange(&p, j, row, changes[j.ID], holder) })
@@ -243,7 +244,7 @@ func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c 
 	if wanted || len(c.lostNodes) > 0 || !slices.Equal(c.before, row.Places) {
 		t.publishPlacement(j, row, c)
 	}
-	row.Waiting = p.shortfall(row, holder)
+	row.Waiting = p.shortfall(j, row, holder)
 	t.s.View.Jobs[j.ID] = row
 }
 

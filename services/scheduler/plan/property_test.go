@@ -21,19 +21,24 @@ type world struct {
 	nodes map[ident.NodeID]uint64
 	inc   map[ident.NodeID]int
 	jobs  map[ident.JobID]uint64
+	of    map[ident.JobID]int // their elastic.multipleOf
 }
 
 func (w *world) next(t *rapid.T) events.Input {
 	if rapid.Bool().Draw(t, "about a job") {
 		id := ident.JobID(rapid.SampledFrom([]string{"j1", "j2", "j3", "j4", "j5", "j6"}).Draw(t, "job"))
 		w.jobs[id]++
-		least := rapid.IntRange(1, 6).Draw(t, "min")
-		workers := spec.Workers{Min: least, Max: least + rapid.IntRange(0, 4).Draw(t, "more")}
+		if w.jobs[id] == 1 {
+			w.of[id] = rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "multiple")
+		}
+		of := max(1, w.of[id])
+		least := rapid.IntRange(1, 6/of).Draw(t, "min")
+		workers := spec.Workers{Min: of * least, Max: of * (least + rapid.IntRange(0, 4).Draw(t, "more"))}
 		in := events.Input{Number: w.jobs[id]}
 		switch {
 		case in.Number == 1:
 			recovery := rapid.SampledFrom([]spec.Recovery{spec.RecoveryRestart, spec.RecoveryInProcess}).Draw(t, "recovery")
-			in.Body = events.JobSubmitted{Job: id, Spec: spec.Job{Name: string(id), Workers: workers, Recovery: recovery}}
+			in.Body = events.JobSubmitted{Job: id, Spec: spec.Job{Name: string(id), Workers: workers, Recovery: recovery, Elastic: spec.Elastic{MultipleOf: w.of[id]}}}
 		case rapid.IntRange(0, 3).Draw(t, "end") == 0:
 			in.Body = events.JobFailed{JobEnd: events.JobEnd{Job: id}}
 		default:
@@ -112,7 +117,7 @@ func deliver(t *rapid.T, facts []events.Input) []events.Input {
 }
 
 func history(t *rapid.T) []events.Input {
-	w := world{map[ident.NodeID]uint64{}, map[ident.NodeID]int{}, map[ident.JobID]uint64{}}
+	w := world{map[ident.NodeID]uint64{}, map[ident.NodeID]int{}, map[ident.JobID]uint64{}, map[ident.JobID]int{}}
 	var facts []events.Input
 	for range rapid.IntRange(1, 50).Draw(t, "length") {
 		facts = append(facts, w.next(t))
@@ -148,6 +153,7 @@ func TestAnyHistory(t *testing.T) {
 			check(t, s)
 			stable(t, before, nodes, s)
 			obedient(t, before, s)
+			multiples(t, before, s)
 			fair(t, queue, s)
 			for id, row := range s.View.Jobs {
 				if !slices.Equal(read[id], row.Places) {
@@ -241,8 +247,19 @@ func obedient(t *rapid.T, before map[ident.JobID]events.PlacementView, s plan.St
 	}
 }
 
-// fair verifies that no job was placed before an earlier one that waits and could ever fit, and
-// that no job waits while enough slots are free.
+// multiples verifies that a job that can train, and has new places, has a multiple of its number.
+func multiples(t *rapid.T, before map[ident.JobID]events.PlacementView, s plan.State) {
+	for _, j := range s.Queue {
+		row := s.View.Jobs[j.ID]
+		grown := slices.ContainsFunc(row.Places, func(p ident.Place) bool { return !slices.Contains(before[j.ID].Places, p) })
+		if has := len(row.Places); grown && has >= row.Workers.Min && has%max(1, j.MultipleOf) != 0 {
+			t.Fatalf("%s has grown from %v to %v, which is no multiple of %d", j.ID, before[j.ID].Places, row.Places, j.MultipleOf)
+		}
+	}
+}
+
+// fair verifies that no job was placed before an earlier one that waits and could ever fit, that no
+// job waits while enough slots are free, and that without such a job none could grow.
 func fair(t *rapid.T, before []plan.Job, s plan.State) {
 	size, usable, taken := 0, 0, 0
 	for id, n := range s.Nodes {
@@ -281,6 +298,13 @@ func fair(t *rapid.T, before []plan.Job, s plan.State) {
 			t.Fatalf("%s waits for %d slots while %d are free", j.ID, least, usable-taken)
 		case least <= size:
 			holder = j.ID
+		}
+	}
+	for _, j := range s.Queue {
+		row, of := s.View.Jobs[j.ID], max(1, j.MultipleOf)
+		has := len(row.Places)
+		if could := min(row.Workers.Max, has+usable-taken); holder == "" && j.Placed && could/of*of > has {
+			t.Fatalf("%s has %v of %+v in multiples of %d while %d slots are free", j.ID, row.Places, row.Workers, j.MultipleOf, usable-taken)
 		}
 	}
 }

@@ -64,13 +64,18 @@ func TestQueueIsBounded(t *testing.T) {
 	if len(s.Queue) != 20_000 || len(s.View.Queue) != 20_000-8 {
 		t.Fatalf("%d jobs in the pool, %d queued", len(s.Queue), len(s.View.Queue))
 	}
-	raw, err := json.Marshal(s.Pack())
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := document.Encode(document.Document{Schema: document.Schema, State: raw})
-	if err != nil || len(doc) > 512<<10 {
-		t.Errorf("the document has %d bytes (%v), want at most half of a message", len(doc), err)
+	for _, multiple := range []int{0, 2} {
+		for i := range s.Queue {
+			s.Queue[i].MultipleOf = multiple
+		}
+		raw, err := json.Marshal(s.Pack())
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := document.Encode(document.Document{Schema: document.Schema, State: raw})
+		if err != nil || len(doc) > 512<<10 {
+			t.Errorf("with multiples of %d the document has %d bytes (%v), want at most half of a message", multiple, len(doc), err)
+		}
 	}
 	m := plan.Machine{}
 	s, _ = m.Step(s, events.Input{Body: events.JobStopped{JobEnd: events.JobEnd{Job: jobID(0)}}}, noon)

@@ -9,18 +9,24 @@ import (
 	"github.com/regroup-io/regroup/internal/english"
 )
 
-// shortfall says why a placed job has fewer slots than it wants, or "" if it has all.
-func (p *pool) shortfall(row events.PlacementView, holder ident.JobID) string {
+// shortfall says why a placed job has fewer slots than it wants, or "" if it has all. What it has
+// may be no multiple that it trains with, and so may what is free: the multiple explains both.
+func (p *pool) shortfall(j *Job, row events.PlacementView, holder ident.JobID) string {
 	w, has := row.Workers, len(row.Places)
 	switch {
 	case has >= w.Max:
 		return ""
 	case has < w.Min:
 		return fmt.Sprintf("has %d of at least %s: %s", has, english.Plural(w.Min, "worker"), p.capacity())
-	case holder != "" && len(p.free) > 0:
-		return fmt.Sprintf("has %d of up to %s: free slots are kept for %s, which waits", has, english.Plural(w.Max, "worker"), holder)
 	}
-	return fmt.Sprintf("has %d of up to %s: %s", has, english.Plural(w.Max, "worker"), p.capacity())
+	text := fmt.Sprintf("has %d of up to %s", has, english.Plural(w.Max, "worker"))
+	if j.MultipleOf > 1 {
+		text += fmt.Sprintf(", and trains with a multiple of %d", j.MultipleOf)
+	}
+	if holder != "" && len(p.free) > 0 {
+		return fmt.Sprintf("%s: free slots are kept for %s, which waits", text, holder)
+	}
+	return text + ": " + p.capacity()
 }
 
 // waitReason returns a sentence that says why a job is not placed. front: it is the first in the

@@ -21,6 +21,7 @@ func TestReasons(t *testing.T) {
 		{"may come back", "joined n1; suspected n1; submit j 1:1", "needs 1 slot, no node takes work; n1 is suspected"},
 		{"all it wants", "joined n1; submit j 1:2", ""},
 		{"room to grow", "joined n1; submit j 1:4", "has 2 of up to 4 workers: 0 free of 2 on 1 node"},
+		{"room for no multiple", "joined n1 slots=3; submit j 2:4 multiple=2", "has 2 of up to 4 workers, and trains with a multiple of 2: 1 free of 3 on 1 node"},
 		{"kept for another", "joined n1 slots=4; submit j 1:1; submit h 4:4; scale j 1:4", "has 1 of up to 4 workers: free slots are kept for h, which waits"},
 		{"below min", "joined n1; joined n2; submit j 3:4; lost n2", "has 2 of at least 3 workers: 0 free of 2 on 1 node"},
 		{"too few left", "joined n1; joined n2; submit j 3:4 in-process; draining n2", "has 2 of at least 3 workers: 0 free of 2 on 1 node; n2 is draining"},

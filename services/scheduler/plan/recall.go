@@ -2,7 +2,6 @@ package plan
 
 import (
 	"github.com/regroup-io/regroup/events"
-	"github.com/regroup-io/regroup/events/spec"
 )
 
 // Placed is a job that has not ended, from its record, and the newest fact about its places; nil =
@@ -30,7 +29,8 @@ func Recalled(nodes []events.Input, jobs []Placed) State {
 		if row == nil {
 			break // the rest is added when the scheduler reconciles
 		}
-		row.Submitted, row.Restart, row.Workers = true, j.Submitted.Spec.Recovery == spec.RecoveryRestart, j.Number
+		row.describe(j.Submitted.Spec)
+		row.Workers = j.Number
 		t.setWanted(j.Submitted.Job, j.Submitted.Spec.Workers)
 		if j.Set == nil {
 			continue

@@ -31,3 +31,22 @@ func TestARecalledPoolKnowsWhatJobsWaitFor(t *testing.T) {
 		t.Errorf("the end of the drained job: %s", printed(d))
 	}
 }
+
+// TestARecalledPoolKnowsMultiples: a job keeps what it has, and grows by multiples only.
+func TestARecalledPoolKnowsMultiples(t *testing.T) {
+	node := events.NodeFact{Node: "node-a", Incarnation: "A", Slots: 3}
+	wanted := spec.Workers{Min: 2, Max: 8}
+	has := []ident.Place{{Node: "node-a", Slot: 0}, {Node: "node-a", Slot: 1}, {Node: "node-a", Slot: 2}}
+	s := plan.Recalled([]events.Input{{Number: 1, Body: events.NodeJoined{NodeFact: node}}}, []plan.Placed{{
+		Submitted: events.JobSubmitted{Job: "pairs", Spec: spec.Job{Name: "pairs", Workers: wanted, Elastic: spec.Elastic{MultipleOf: 2}}},
+		Set:       &events.PlacementSet{Job: "pairs", Places: has, Workers: wanted},
+	}})
+	for i, want := range []int{3, 4, 4, 6} {
+		node.Slots = len(has) + i
+		var d events.Decision
+		s, d = plan.Machine{}.Step(s, events.Input{Number: uint64(2 + i), Body: events.NodeChanged{NodeFact: node}}, noon)
+		if got := len(s.View.Jobs["pairs"].Places); got != want {
+			t.Errorf("of %d slots it has %d, want %d: %s", node.Slots, got, want, printed(d))
+		}
+	}
+}

@@ -43,10 +43,10 @@ func (p *pool) do(t *testing.T, line string) string {
 	return printed(d)
 }
 
-// parse parses a command: submit job min:max [in-process], scale job min:max, end job, removed job,
-// or opened or closed job N/gM (its Nth incident, after generation M), or joined, suspected,
-// recovered, draining, lost, left with a node, slots=N and an incarnation, or quarantined,
-// released, changed with those. Other attributes of a node are set by quarantine=1m,
+// parse parses a command: submit job min:max [in-process] [multiple=N], scale job min:max, end job,
+// removed job, or opened or closed job N/gM (its Nth incident, after generation M), or joined,
+// suspected, recovered, draining, lost, left with a node, slots=N and an incarnation, or
+// quarantined, released, changed with those. Other attributes of a node are set by quarantine=1m,
 // quarantined=SLOT,SLOT (for a minute), excluded, line=N of the host list, state=S, drains.
 func parse(line string) (in events.Input, err error) {
 	line, number, ok := strings.Cut(line, " #")
@@ -63,10 +63,13 @@ func parse(line string) (in events.Input, err error) {
 	f := events.NodeFact{Node: ident.NodeID(w[1]), Incarnation: "A", Slots: 2}
 	var workers spec.Workers
 	recovery := spec.RecoveryRestart
+	var elastic spec.Elastic
 	for _, arg := range w[2:] {
 		switch {
 		case strings.HasPrefix(arg, "slots="):
 			_, err = fmt.Sscanf(arg, "slots=%d", &f.Slots)
+		case strings.HasPrefix(arg, "multiple="):
+			_, err = fmt.Sscanf(arg, "multiple=%d", &elastic.MultipleOf)
 		case strings.Contains(arg, "="), arg == "excluded", arg == "drains":
 			err = attribute(&f, arg)
 		case arg == "in-process":
@@ -82,7 +85,7 @@ func parse(line string) (in events.Input, err error) {
 	}
 	switch w[0] {
 	case "submit":
-		in.Body = events.JobSubmitted{Job: job, Spec: spec.Job{Name: w[1], Workers: workers, Recovery: recovery}}
+		in.Body = events.JobSubmitted{Job: job, Spec: spec.Job{Name: w[1], Workers: workers, Recovery: recovery, Elastic: elastic}}
 	case "scale":
 		in.Body = events.JobScaled{Job: job, Workers: workers}
 	case "end":

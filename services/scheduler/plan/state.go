@@ -39,14 +39,18 @@ type State struct {
 // Job is the record of a job besides its row in the view.
 type Job struct {
 	ID               ident.JobID  `json:"id"`
-	Submitted        bool         `json:"submitted,omitempty"` // false: only a later fact has arrived so far
-	Restart          bool         `json:"restart,omitempty"`   // it recovers by restart: below its min it has no processes
-	Placed           bool         `json:"placed,omitempty"`    // it has got its gang, and keeps what it has
-	Returning        bool         `json:"returning,omitempty"` // it is below its min since places were lost that may be back soon
-	PublishedWorkers spec.Workers `json:"published_workers"`   // as in the last placement.set
-	Workers          uint64       `json:"workers,omitempty"`   // number of the fact with the wanted workers
+	Submitted        bool         `json:"submitted,omitempty"`   // false: only a later fact has arrived so far
+	Restart          bool         `json:"restart,omitempty"`     // it recovers by restart: below its min it has no processes
+	MultipleOf       int          `json:"multiple_of,omitempty"` // it trains with multiples of so many workers; 0 = any number
+	Placed           bool         `json:"placed,omitempty"`      // it has got its gang, and keeps what it has
+	Returning        bool         `json:"returning,omitempty"`   // it is below its min since places were lost that may be back soon
+	PublishedWorkers spec.Workers `json:"published_workers"`     // as in the last placement.set
+	Workers          uint64       `json:"workers,omitempty"`     // number of the fact with the wanted workers
 	Incident         Incident     `json:"incident,omitzero"`
 }
+
+// whole returns how many of n places are a multiple that the job trains with.
+func (j *Job) whole(n int) int { return spec.Elastic{MultipleOf: j.MultipleOf}.Whole(n) }
 
 // Incident is the newest incident of a job, whose trace gets the spans of decisions made during it.
 type Incident struct {
@@ -161,7 +165,7 @@ func (s *State) hasNodeFact(id ident.NodeID, number uint64) bool {
 // Pack returns the stored form. For a waiting job, of which there may be ten thousand, the view has
 // nearly everything; the rest is one field in Order: the number of the fact with the wanted
 // workers, in base 36, after a "+" if it recovers by restart. "=" stands for the next entry of
-// Queue.
+// Queue, which has the jobs with anything more.
 func (s State) Pack() State {
 	order := make([]byte, 0, 2*len(s.Queue))
 	var rest []Job

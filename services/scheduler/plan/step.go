@@ -22,7 +22,10 @@
 //     that needs more slots than all nodes together have (without those that drain or are in
 //     quarantine) blocks no other.
 //  4. The remaining slots go to placed jobs up to their max, oldest first, unless a waiting job
-//     blocks them (rule 3).
+//     blocks them (rule 3). A job that trains with multiples of a number gets only what makes its
+//     places a multiple, and leaves the rest to others. Its min and max are multiples, so rules 2
+//     and 3 end at one too, and rule 1 holds for it as for all: after a loss it may have places
+//     beyond a multiple, whose workers are spare ones until it grows again.
 //
 // Slots are assigned in order of node name and slot number. No job is preempted.
 //
@@ -113,7 +116,13 @@ func (t *transition) submitted(b events.JobSubmitted) {
 		}
 		t.setWanted(b.Job, b.Spec.Workers)
 	}
-	j.Submitted, j.Restart = true, b.Spec.Recovery == spec.RecoveryRestart
+	j.describe(b.Spec)
+}
+
+// describe keeps what the scheduler reads of a specification that a JobSubmitted has. The wanted
+// workers are in the view, and may be newer.
+func (j *Job) describe(s spec.Job) {
+	j.Submitted, j.Restart, j.MultipleOf = true, s.Recovery == spec.RecoveryRestart, s.Elastic.MultipleOf
 }
 
 func (t *transition) scaled(b events.JobScaled) {
