@@ -178,7 +178,7 @@ func (g *Gateway) dryRun(w http.ResponseWriter, job spec.Job) error {
 	s := Submitted{Spec: job.WithDefaults(), Free: slots.Free, Fits: job.Workers.Min <= slots.Free}
 	switch {
 	case s.Fits:
-		s.Plan = fmt.Sprintf("it would start with %d of %s, with %s free", min(slots.Free, job.Workers.Max), english.Between(job.Workers.Min, job.Workers.Max, "worker"), english.Plural(slots.Free, "slot"))
+		s.Plan = fmt.Sprintf("it would start with %d of %s, with %s free", job.Elastic.Whole(min(slots.Free, job.Workers.Max)), english.Between(job.Workers.Min, job.Workers.Max, "worker"), english.Plural(slots.Free, "slot"))
 	case job.Workers.Min > slots.Usable:
 		s.Plan = fmt.Sprintf("it would wait: it needs %s, more than there are (%d)", english.Plural(job.Workers.Min, "slot"), slots.Usable)
 	default:

@@ -116,6 +116,27 @@ func TestSubmitsAreIdempotent(t *testing.T) {
 	}
 }
 
+// TestMultiplesOfWorkers: a job that trains with a multiple of 3 would start with one, and is
+// scaled to nothing else.
+func TestMultiplesOfWorkers(t *testing.T) {
+	w := start(t)
+	w.node("node-a")
+	const pairs = `{"name": "x", "command": ["true"], "workers": {"min": 3, "max": 9}, "elastic": {"multipleOf": 3}}`
+	var plan gateway.Submitted
+	if w.do("POST", "/api/v1/jobs?dryRun=true", pairs).into(t, &plan); plan.Plan != "it would start with 3 of 3 to 9 workers, with 4 slots free" {
+		t.Errorf("%q", plan.Plan)
+	}
+	at := "/api/v1/jobs/" + string(w.submit(pairs).Job)
+	w.eventually("the job is there", func() bool { return w.get(at).status == http.StatusOK })
+	a := w.do("PATCH", at, `{"workers": {"min": 3, "max": 8}}`)
+	if bad := a.problem(t).Errors; a.status != http.StatusUnprocessableEntity || len(bad) != 1 || bad[0].String() != "workers.max: is 8, must be a multiple of elastic.multipleOf (3): write 6 or 9" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := w.do("PATCH", at, `{"workers": {"min": 3, "max": 6}}`); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // TestRefusalsOfSubmits name every field.
 func TestRefusalsOfSubmits(t *testing.T) {
 	w := start(t)

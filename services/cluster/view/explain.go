@@ -35,7 +35,8 @@ type Explanation struct {
 	Workers    spec.Workers     `json:"workers"`             // wanted
 	Places     int              `json:"places"`              // assigned by the scheduler
 	Missing    []ident.Place    `json:"missing,omitempty"`   // places whose workers the next generation waits for
-	Warming    []ident.Place    `json:"warming,omitempty"`   // slots whose workers are admitted at the next commit
+	Warming    []ident.Place    `json:"warming,omitempty"`   // slots whose workers are admitted at the next commit, as many as make a multiple
+	Spares     []ident.Place    `json:"spares,omitempty"`    // slots whose workers wait: with them there would be no multiple that it trains with
 	Until      time.Time        `json:"until,omitzero"`      // the deadline of the wait
 	Failures   int              `json:"failures"`            // counted within the window
 	Allowed    int              `json:"failures_allowed"`    // of them
@@ -68,7 +69,8 @@ func Explain(s Seen) Explanation {
 	if !v.State.Terminal() {
 		e.Training = len(s.Round.Members)
 		e.Joined, e.Until = len(s.Round.Joined), s.Round.Until
-		e.Missing, e.Warming = s.missing(), s.warming()
+		e.Missing = s.missing()
+		e.Warming, e.Spares, _ = s.newcomers()
 	}
 	parts := []string{s.head(e)}
 	parts = append(parts, s.remarks(e)...)
@@ -184,8 +186,8 @@ func (s Seen) remarks(e Explanation) []string {
 	if i := s.broughtAbout(); i != nil && SilenceText(*i) != "" {
 		out = append(out, fmt.Sprintf("%s came after %s, and %s", i.To, CauseText(i.Cause), SilenceText(*i)))
 	}
-	if len(e.Warming) > 0 && s.Round.Proposed == 0 {
-		out = append(out, "to come in at a commit: "+s.placesText(e.Warming))
+	if s.Round.Proposed == 0 {
+		out = append(out, s.newcomersText(e)...)
 	}
 	out = append(out, s.links()...)
 	out = append(out, s.absent(e)...)

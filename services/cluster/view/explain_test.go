@@ -133,6 +133,27 @@ func TestSentences(t *testing.T) {
 			s.Round.Members = members(3)
 			s.Job.Workers[3].State, s.Job.Workers[3].Attempt = tables.WorkerStateStarting, 2
 		})},
+		{"what is beyond a multiple", running(func(s *Seen) {
+			s.Job.Spec.Elastic.MultipleOf = 2
+			s.Round.Members, s.Placement.Places = members(2), places(3)
+			s.Placement.Waiting = "has 3 of up to 4 workers, and trains with a multiple of 2: 0 free of 3 on 2 nodes"
+		})},
+		{"several are beyond a multiple", running(func(s *Seen) {
+			s.Job.Spec.Elastic.MultipleOf = 3
+			s.Round.Members, s.Placement.Places = members(3), places(5)
+		})},
+		{"newcomers make a multiple", running(func(s *Seen) {
+			s.Job.Spec.Elastic.MultipleOf = 2
+			s.Round.Members = members(2)
+		})},
+		{"some newcomers make a multiple", running(func(s *Seen) {
+			s.Job.Spec.Elastic.MultipleOf = 2
+			s.Round.Members, s.Placement.Places = members(2), places(5)
+		})},
+		{"a spare takes a place that a member gives up", running(func(s *Seen) {
+			s.Job.Spec.Elastic.MultipleOf = 2
+			s.Round.Members, s.Placement.Places = members(2), places(3)[1:]
+		})},
 		{"a cut link", running(func(s *Seen) {
 			s.Round.Members = members(2)
 			s.Round.LinkPartitions = []events.LinkPartition{{Nodes: [2]ident.NodeID{"node-a", "node-b"}, Excluded: "node-b", Until: now.Add(8 * time.Second)}}

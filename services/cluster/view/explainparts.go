@@ -77,20 +77,44 @@ func (s Seen) missing() []ident.Place {
 	return out
 }
 
-// warming lists the slots that are assigned and not in the running generation.
-func (s Seen) warming() []ident.Place {
+// newcomers lists the slots that are assigned and not in the running generation. They are spares
+// if the members that stay and they together are no larger multiple of elastic.multipleOf than the
+// members are: the next generation has no use for them. enter is how many of the others it takes.
+func (s Seen) newcomers() (warming, spares []ident.Place, enter int) {
 	in := map[ident.Place]bool{}
 	for _, m := range s.Round.Members {
 		in[m.Place] = true
 	}
 	var out []ident.Place
+	stay := 0
 	for _, p := range s.Placement.Places {
 		leftOut := slices.ContainsFunc(s.Round.LinkPartitions, func(l events.LinkPartition) bool { return l.Excluded == p.Node })
-		if !in[p] && !leftOut && s.Round.Generation > 0 {
+		switch {
+		case in[p]:
+			stay++
+		case !leftOut && s.Round.Generation > 0:
 			out = append(out, p)
 		}
 	}
-	return out
+	if enter = s.Job.Spec.Elastic.Whole(stay+len(out)) - stay; enter <= 0 {
+		return nil, out, 0
+	}
+	return out, nil, enter
+}
+
+func (s Seen) newcomersText(e Explanation) []string {
+	_, _, enter := s.newcomers()
+	switch of := s.Job.Spec.Elastic.MultipleOf; {
+	case enter < len(e.Warming):
+		return []string{fmt.Sprintf("%d to come in at a commit, of %s", enter, s.placesText(e.Warming))}
+	case len(e.Warming) > 0:
+		return []string{"to come in at a commit: " + s.placesText(e.Warming)}
+	case len(e.Spares) == 1:
+		return []string{fmt.Sprintf("a spare worker beyond a multiple of %d: %s", of, s.placesText(e.Spares))}
+	case len(e.Spares) > 1:
+		return []string{fmt.Sprintf("spare workers beyond a multiple of %d: %s", of, s.placesText(e.Spares))}
+	}
+	return nil
 }
 
 // lastCause describes why a job has lost all its slots.
