@@ -129,8 +129,8 @@ type Elastic struct {
 	ResetLimit *int `json:"resetLimit,omitempty" min:"0" error:"must be 0 (no regroup at all) or more; leave it out for no limit"`
 	// Every generation has a multiple of this number of workers: 2 for a model with tensor
 	// parallelism of 2, which cannot train with 3. `workers.min` and `workers.max` must be
-	// multiples. Workers beyond a multiple wait as spares, and take the place of the first that are
-	// lost. Not with `rendezvous`. 0 and 1 mean any number, the default.
+	// multiples. Workers beyond a multiple wait as spare workers, and take the place of the first
+	// that are lost. Not with `rendezvous`. 0 and 1 mean any number, the default.
 	MultipleOf int `json:"multipleOf,omitempty" min:"0" max:"workers" error:"must be 0 or more: 2 allows 2, 4, 6 and so on"`
 }
 

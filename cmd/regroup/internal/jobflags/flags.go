@@ -33,7 +33,7 @@ func Add(fs *pflag.FlagSet) *Flags {
 	f := newFlags(fs)
 	fs.StringVar(&f.job.Name, f.of("name", "name"), "", "name of the job (default: made from the command)")
 	fs.StringVar(&f.workers, f.of("workers", "workers"), "1", "how many workers: MIN:MAX, or N for exactly N")
-	fs.IntVar(&f.job.Elastic.MultipleOf, f.of("elastic.multipleOf", "multiple-of"), 0, "every generation has a multiple of so many workers; the others wait as spares (default: any number)")
+	fs.IntVar(&f.job.Elastic.MultipleOf, f.of("elastic.multipleOf", "multiple-of"), 0, "every generation has a multiple of so many workers; the others wait as spare workers (default: any number)")
 	f.addSizes()
 	f.shared()
 	f.addLaunchers()
