@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 	"github.com/regroup-io/regroup/elastic/internal/canceler"
+	"github.com/regroup-io/regroup/elastic/internal/members"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -20,6 +21,7 @@ const (
 	planned  ending = "planned"
 	stopped  ending = "stopped"
 	lost     ending = "lost"
+	spared   ending = "spared" // the others train without this worker, which has given what it had
 )
 
 // outcome is the outcome of a generation, which the next join reports.
@@ -123,9 +125,12 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 		o, fatal := classify(ctx, err, a.Rank, c)
 		return o.after(previous), fatal
 	}
-	r.lastComm = s.comm
 	before := r.state.step
 	received, preparedAt, err := r.syncState(ctx, building, a, s)
+	if err == nil && s.spare() {
+		r.state.replica.Store().EndGeneration()
+		return outcome{ending: spared}.after(previous), nil
+	}
 	if err == nil {
 		s.Stage = Training
 		r.serveState(a)
@@ -152,7 +157,7 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 	switch {
 	case fatal != nil:
 		// So that the others need not wait for the socket to close, and know whose fault it is.
-		s.comm.Abort(&collective.PeerLostError{Rank: a.Rank, Generation: a.Generation, Cause: fatal})
+		r.connections.Abort(&collective.PeerLostError{Rank: a.Rank, Generation: a.Generation, Cause: fatal})
 	case o.ending == lost || o.ending == planned && !s.parting:
 		o.unsaved = true
 	}
@@ -172,7 +177,7 @@ func (r *runner) connect(ctx context.Context, a workerprotocol.Assignment, s *Se
 	timeout := r.options.ConnectTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not connected within %v", timeout))
 	defer cancel()
-	s.program, err = collective.New(ctx, collective.Options{
+	r.connections, err = members.Connect(ctx, collective.Options{
 		Job: r.options.Job, Generation: a.Generation, Token: a.Token, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize,
 		Endpoint: r.endpoint, StallAfter: r.options.StallAfter, OnFailure: c.Failed,
@@ -182,19 +187,21 @@ func (r *runner) connect(ctx context.Context, a workerprotocol.Assignment, s *Se
 			}
 			return r.agent.PeerAddress(ctx, a.Generation, rank)
 		},
-	})
-	if err == nil {
-		s.comm = s.program.WithOrigin(collective.OriginElastic)
-		c.Attach(s.comm)
-		r.options.Log.Debug("connected", "gen", a.Generation, "rank", a.Rank, "how", s.comm.Describe())
+	}, a.Spares, c.Attach)
+	if err != nil {
+		return err
 	}
-	return err
+	if s.program = r.connections.Program; s.program != nil {
+		s.comm = s.program.WithOrigin(collective.OriginElastic)
+	}
+	r.options.Log.Debug("connected", "gen", a.Generation, "rank", a.Rank, "how", r.connections.All.Describe())
+	return nil
 }
 
 // syncState has the program register its state, unless it has, and brings the state in sync. It
 // returns the number of bytes that this worker received, and when the state was registered.
 func (r *runner) syncState(ctx, building context.Context, a workerprotocol.Assignment, s *Session) (received uint64, preparedAt time.Time, err error) {
-	if r.options.Prepare != nil {
+	if r.options.Prepare != nil && !s.spare() {
 		if err = r.syncPrologue(ctx, s); err == nil {
 			err = r.prepare(ctx, building, s)
 		}
@@ -208,15 +215,18 @@ func (r *runner) syncState(ctx, building context.Context, a workerprotocol.Assig
 	}
 	preparedAt = time.Now()
 	r.finishPrefetch(building)
+	all := r.connections.All.WithOrigin(collective.OriginElastic)
 	if r.state.shards == nil {
-		received, err = r.state.sync(ctx, s.comm, a.Generation)
+		if received, err = r.state.sync(ctx, all, a.Generation); err == nil {
+			err = r.connections.LeaveSpares(ctx)
+		}
 		return received, preparedAt, err
 	}
 	chosen, found, err := r.chooseCommit(ctx, s)
 	if err != nil {
 		return 0, preparedAt, err
 	}
-	if received, err = r.state.sync(ctx, s.comm, a.Generation); err != nil {
+	if received, err = r.state.sync(ctx, all, a.Generation); err != nil {
 		return received, preparedAt, err
 	}
 	parts, err := r.arrange(ctx, s, chosen, found)

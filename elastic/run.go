@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/collective/tcp"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 	"github.com/regroup-io/regroup/elastic/internal/checkpointwriter"
+	"github.com/regroup-io/regroup/elastic/internal/members"
 	"github.com/regroup-io/regroup/elastic/shards"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -26,10 +27,10 @@ type runner struct {
 	disk     *shards.Disk             // where checkpoints of parts are; nil = nowhere
 	endpoint *collective.Endpoint
 
-	lastComm   *collective.Communicator // of the last generation; nil = it is closed
-	membership Membership               // in the last generation that was in sync
-	prefetch   *backgroundPrefetch      // of a newcomer, until its first sync
-	divergedAt *uint64                  // the step at which ranks last disagreed on an operation; nil = they never did
+	connections *members.Connections // of the last generation
+	membership  Membership           // in the last generation that was in sync
+	prefetch    *backgroundPrefetch  // of a newcomer, until its first sync
+	divergedAt  *uint64              // the step at which ranks last disagreed on an operation; nil = they never did
 
 	preparation    preparation
 	described      bool   // the checkpoint writer knows the layout of what was prepared
@@ -37,15 +38,6 @@ type runner struct {
 
 	preemption PreemptionNotice // the last one
 	callbacks  sync.WaitGroup   // of the program, that run while it trains
-}
-
-// closeLastComm closes the communicator of the last generation, which takes a moment if a peer is
-// stuck.
-func (r *runner) closeLastComm() {
-	if r.lastComm != nil {
-		_ = r.lastComm.Close() // always nil
-		r.lastComm = nil
-	}
 }
 
 // Run trains: it joins a generation, brings the state in sync and calls train, again and again,
@@ -64,7 +56,7 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	if state.err != nil {
 		return fmt.Errorf("elastic: %w", state.err)
 	}
-	r := &runner{options: o, state: state, function: train}
+	r := &runner{options: o, state: state, function: train, connections: &members.Connections{}}
 	r.preparation.done = o.Prepare == nil
 	ctx, cancel := context.WithCancel(ctx)
 	defer r.callbacks.Wait()
@@ -89,7 +81,7 @@ func Run(ctx context.Context, o Options, state *State, train func(context.Contex
 	}
 	defer func() {
 		r.writer.Wait()
-		r.closeLastComm()
+		r.connections.Close()
 		if r.prefetch != nil {
 			r.prefetch.end()
 		}
@@ -195,7 +187,7 @@ func (r *runner) rejoin(ctx context.Context, last uint64, previous outcome) (wor
 	}
 	restored := make(chan error, 1)
 	go func() {
-		r.closeLastComm()
+		r.connections.Close()
 		var err error
 		if previous.unsaved {
 			err = r.state.restore()

@@ -48,6 +48,9 @@ type Session struct {
 	measured uint64 // the step after which they were reported
 }
 
+// spare reports whether this worker only gives what it has of the state to the members.
+func (s *Session) spare() bool { return s.Rank >= s.World }
+
 // Comm is the generation's communicator, for collectives of the program's own; nil in the stage
 // Candidate.
 func (s *Session) Comm() *collective.Communicator { return s.program }

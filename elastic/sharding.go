@@ -76,7 +76,7 @@ func (s *Session) shardsComm() *collective.Communicator {
 // chooseCommit has all ranks return to the newest commit that is whole, or else to the newest
 // checkpoint.
 func (r *runner) chooseCommit(ctx context.Context, s *Session) (chosen statesync.Commit, found bool, err error) {
-	c, replica := s.shardsComm(), s.state.replica
+	c, replica := r.connections.All.WithOrigin(collective.OriginShards), s.state.replica
 	chosen, found, notWhole := s.state.shards.Choose(ctx, c, replica.Commits())
 	switch {
 	case found:
@@ -101,15 +101,17 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 	if now := s.state.replica.Commits()[0]; found && now != chosen {
 		return 0, fmt.Errorf("elastic: what is not sharded is of %v, the parts of %v: this is a fault of Regroup", now, chosen)
 	}
-	s.Stage = Arranging
 	began := time.Now()
-	if err := s.state.arrange(ctx, s); err != nil {
-		return 0, err
+	if !s.spare() {
+		s.Stage = Arranging
+		if err := s.state.arrange(ctx, s); err != nil {
+			return 0, err
+		}
 	}
 	arranged := time.Now()
-	c := s.shardsComm()
+	c := r.connections.All.WithOrigin(collective.OriginShards)
 	node := strconv.Itoa(s.Rank - s.LocalRank) // the ranks of a node follow each other
-	if received, err = s.state.shards.Sync(ctx, c, chosen, found, node); err != nil {
+	if received, err = s.state.shards.Sync(ctx, c, chosen, found, node, c.World()-s.World); err != nil {
 		if from := s.state.replica.Resumed(); from != nil {
 			err = fmt.Errorf("from checkpoint %v: %w", from, err)
 		}
@@ -118,8 +120,11 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 	r.options.Log.Info("the parts of the state are in sync", "job", r.options.Job, "gen", s.Generation, "rank", s.Rank,
 		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged),
 		"kept", s.state.shards.Options().String())
+	if err := r.connections.LeaveSpares(ctx); err != nil || s.spare() {
+		return received, err
+	}
 	if !found {
-		s.state.shards.Save(ctx, c, s.state.replica.Commits()[0], shards.Parting{})
+		s.state.shards.Save(ctx, s.shardsComm(), s.state.replica.Commits()[0], shards.Parting{})
 	}
 	return received, nil
 }

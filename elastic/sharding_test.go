@@ -285,6 +285,40 @@ func surviveALoss(t *testing.T, kept shards.Options, world, victim, every int) {
 	}
 }
 
+// TestWhatIsBeyondAMultipleGives: of four one is lost, and two train on, to whom the third gives
+// what it alone has. When another comes all four train again.
+func TestWhatIsBeyondAMultipleGives(t *testing.T) {
+	for _, kept := range []shards.Options{{Copies: 1}, {Parity: 3}} {
+		for victim := range 4 {
+			t.Run(fmt.Sprintf("%v, rank %d", kept, victim), func(t *testing.T) {
+				t.Parallel()
+				j := newShardedJob(t, 4, kept)
+				j.hub.MultipleOf, j.steps = 2, 1<<40
+				var once, another, end sync.Once
+				j.onStep = func(name string, s *Session) {
+					switch {
+					case s.World%2 > 0:
+						t.Errorf("%d train", s.World)
+					case s.Generation == 1 && s.Step() == 6 && s.Rank == victim:
+						once.Do(func() { j.hub.Kill(name) })
+					case s.Generation == 2 && s.Step() == 20:
+						another.Do(func() { j.start("w4") })
+						awaitChange(t, s)
+					case s.Generation == 3 && s.Rank == 0:
+						end.Do(func() { j.endAfter(s.Step() + 10) })
+					}
+				}
+				for i := range 4 {
+					j.start(fmt.Sprint("w", i))
+				}
+				if done := j.finish(); done != 4 {
+					t.Errorf("%d are done", done)
+				}
+			})
+		}
+	}
+}
+
 // TestPlannedChangesRedoNoStep: workers come and go at commits, also most of them at once, and
 // where nobody keeps copies.
 func TestPlannedChangesRedoNoStep(t *testing.T) {
@@ -406,6 +440,10 @@ func TestAShardedStateUnderKillsAndJoins(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed/2, 1))
 				j := newShardedJob(t, 4, kept)
 				j.steps, j.every = 150, 1+random.IntN(3)
+				newcomers := 1
+				if patient && seed%4 > 1 { // with a spare or without, two are enough for two more members
+					j.hub.MultipleOf, newcomers = 2, 2
+				}
 				next, acted := 4, uint64(0)
 				began := map[uint64]uint64{} // the step in which a generation began
 				var mu sync.Mutex
@@ -426,14 +464,16 @@ func TestAShardedStateUnderKillsAndJoins(t *testing.T) {
 					}
 					acted = s.Generation
 					kill := s.World > 2 && (s.World > 5 || random.IntN(2) == 0)
-					newcomer := fmt.Sprint("w", next)
-					next++
+					from := next
+					next += newcomers
 					mu.Unlock()
 					if kill {
 						j.hub.Kill(name)
 						return
 					}
-					j.start(newcomer)
+					for i := range newcomers {
+						j.start(fmt.Sprint("w", from+i))
+					}
 					awaitChange(t, s)
 				}
 				for i := range 4 {

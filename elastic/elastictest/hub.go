@@ -30,10 +30,12 @@ type Hub struct {
 	ended   map[string]bool // workers whose Run has returned
 
 	Size       int // workers of the first generation
+	MultipleOf int // the number of members is a multiple of it, and the others are spares; 0 = any number
 	Alive      map[string]bool
 	Joined     map[string]workerprotocol.JoinRequest // workers that wait for the next generation
 	Generation uint64
 	Members    []string // by rank
+	Spares     []string // of the generation, which give the members what they have
 	Address    map[string]string
 	Planned    bool                             // the members are told to leave at their next commit
 	Placeless  bool                             // they are not told who of them leaves

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
 // notify wakes all waiters; the caller holds mu.
@@ -23,12 +25,19 @@ func (h *Hub) Update(f func()) {
 }
 
 func (h *Hub) seal() {
+	members, more := 0, 0
 	newcomer := false
 	for token := range h.Alive {
 		j, in := h.Joined[token]
-		newcomer = newcomer || (in && j.Left == 0 && !j.Unsynced && !slices.Contains(h.Members, token))
+		switch {
+		case slices.Contains(h.Members, token):
+			members++
+		case in && !j.Unsynced:
+			more++
+			newcomer = newcomer || j.Left == 0
+		}
 	}
-	if h.Generation > 0 && newcomer {
+	if h.Generation > 0 && newcomer && h.whole(members+more) > members {
 		h.Planned = true
 	}
 	if len(h.Joined) == 0 || len(h.Done) > 0 || (h.Generation == 0 && len(h.Joined) < h.Size) {
@@ -48,21 +57,25 @@ func (h *Hub) seal() {
 			next = append(next, token)
 		}
 	}
-	if len(next) == 0 {
+	n := h.whole(len(next))
+	if n == 0 {
 		return
 	}
 	slices.SortFunc(next, func(a, b string) int {
 		return cmp.Or(cmp.Compare(seniority(h.Members, a), seniority(h.Members, b)), cmp.Compare(a, b))
 	})
 	h.Generation++
-	h.Members, h.Planned, h.Lost = next, false, -1
-	for _, token := range next {
+	h.Members, h.Planned, h.Lost = next[:n:n], false, -1
+	h.Spares = slices.DeleteFunc(next[n:], func(token string) bool { return h.Joined[token].Commit == workerprotocol.Commit{} })
+	for _, token := range slices.Concat(h.Members, h.Spares) {
 		delete(h.Joined, token)
 	}
 	if h.OnSeal != nil {
-		h.OnSeal(h.Generation, next)
+		h.OnSeal(h.Generation, h.Members)
 	}
 }
+
+func (h *Hub) whole(n int) int { return n - n%max(h.MultipleOf, 1) }
 
 func (h *Hub) survivors() bool {
 	return slices.ContainsFunc(h.Members, func(token string) bool { return h.Alive[token] })

@@ -112,7 +112,7 @@ func (h *Hub) join(r *http.Request, token string) any {
 
 // assign answers a worker that waits; false = not yet.
 func (h *Hub) assign(token string, j workerprotocol.JoinRequest, a *workerprotocol.Assignment) bool {
-	rank := slices.Index(h.Members, token)
+	rank := slices.Index(h.participants(), token)
 	switch {
 	case h.ended[token]:
 		return false
@@ -124,7 +124,7 @@ func (h *Hub) assign(token string, j workerprotocol.JoinRequest, a *workerprotoc
 		next := (rank + 1) % len(h.Members)
 		*a = workerprotocol.Assignment{
 			Verdict: workerprotocol.Assigned, Generation: h.Generation, Rank: rank, World: len(h.Members), CrossRank: rank, CrossSize: len(h.Members),
-			Token: "secret", Peers: map[int]string{next: h.Address[h.Members[next]]},
+			Spares: len(h.Spares), Token: "secret", Peers: map[int]string{next: h.Address[h.Members[next]]},
 			Trace: Traceparent(h.Generation, rank),
 		}
 	case j.Unsynced && h.Generation > j.Holders && h.Generation > 0:
@@ -141,6 +141,10 @@ func (h *Hub) assign(token string, j workerprotocol.JoinRequest, a *workerprotoc
 	}
 	return true
 }
+
+// participants are those who have a rank in the generation, or one behind the members' while they
+// give.
+func (h *Hub) participants() []string { return slices.Concat(h.Members, h.Spares) }
 
 // Traceparent is what a member is told in a generation.
 func Traceparent(generation uint64, rank int) string {
@@ -183,10 +187,11 @@ func (h *Hub) change(r *http.Request, token string, generation uint64) any {
 func (h *Hub) peer(generation uint64, rank int) any {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if generation != h.Generation || rank >= len(h.Members) {
+	all := h.participants()
+	if generation != h.Generation || rank >= len(all) {
 		return nil
 	}
-	return workerprotocol.Peer{Rank: rank, Address: h.Address[h.Members[rank]]}
+	return workerprotocol.Peer{Rank: rank, Address: h.Address[all[rank]]}
 }
 
 func (h *Hub) reported(token string, p workerprotocol.Report) {

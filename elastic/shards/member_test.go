@@ -66,7 +66,7 @@ func (g *generation) live(ctx context.Context, e *end, m *member) error {
 		}
 	}
 	lacks := g.lacking(e, m, chosen, found)
-	received, err := m.state.Sync(ctx, e, chosen, found, g.nodes[e.rank])
+	received, err := m.state.Sync(ctx, e, chosen, found, g.nodes[e.rank], 0)
 	if err != nil {
 		g.failed(e, err)
 		return err

@@ -141,7 +141,7 @@ func (w *world) begin(then func(ctx context.Context, c *collective.Communicator,
 				return err
 			}
 		}
-		n, err := m.state.Sync(ctx, c, commit, found, fmt.Sprint(c.Rank()/max(1, w.perNode)))
+		n, err := m.state.Sync(ctx, c, commit, found, fmt.Sprint(c.Rank()/max(1, w.perNode)), 0)
 		if err != nil {
 			return err
 		}

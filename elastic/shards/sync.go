@@ -24,9 +24,13 @@ type need struct {
 // returns the number of bytes that this member received, in Choose as well. node tells the members
 // of one machine apart from others.
 //
+// The last ranks may be spares, which register nothing and are not in the generation that follows:
+// they only give what they have, and keep it. The others save what follows among themselves, with
+// the ranks that they have here.
+//
 // The sets of commits stay as they are if there is an error, so nothing is lost; what is in the
 // memory is undefined then.
-func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found bool, node string) (received uint64, err error) {
+func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found bool, node string, spares int) (received uint64, err error) {
 	needs, t, err := s.gatherNeeds(ctx, c, node)
 	if err != nil {
 		return 0, err
@@ -55,14 +59,20 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 		return received, err
 	}
 	s.drop(func(o Commit) bool { return o != chosen })
+	members := c.World() - spares
+	if c.Rank() >= members {
+		s.known, s.offers, s.whole, s.last, s.chosen = t.tensors, nil, chosen, Commit{}, holding{}
+		return received, nil
+	}
+	held := s.chosen // spares have theirs until the next commit
+	s.holds = survives(needs.nodes, func() holding { return held })
+	needs.pieces, needs.nodes = needs.pieces[:members], needs.nodes[:members]
 	s.agree(c, t, needs)
 	s.share = newShare(t, needs, c.Rank())
 	s.plan(t, needs)
-	held := s.chosen
-	s.holds = survives(needs.nodes, func() holding { return held })
 	s.chosen, s.settled = holding{}, s.holds
 	switch {
-	case !found:
+	case !found, spares > 0: // copies are made with the next commit
 	case s.options.Parity == 0:
 		// Copies that were lost with their holders are made up for.
 		moves := reshard.Repair(t.tensors, available, s.peers.nodes, s.options.Copies, s.most)

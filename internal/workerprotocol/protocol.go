@@ -104,16 +104,19 @@ const (
 
 // Assignment is a worker's place in a generation.
 type Assignment struct {
-	Verdict    string         `json:"verdict"`
-	Generation uint64         `json:"generation"`
-	Rank       int            `json:"rank"`
-	World      int            `json:"world"`
-	LocalRank  int            `json:"local_rank"`
-	LocalSize  int            `json:"local_size"`
-	CrossRank  int            `json:"cross_rank"`
-	CrossSize  int            `json:"cross_size"`
-	Token      string         `json:"token"`           // of the generation; Prefetch: its StateToken
-	Peers      map[int]string `json:"peers,omitempty"` // of ring neighbours; Prefetch: of some holders
+	Verdict    string `json:"verdict"`
+	Generation uint64 `json:"generation"`
+	Rank       int    `json:"rank"`
+	World      int    `json:"world"`
+	LocalRank  int    `json:"local_rank"`
+	LocalSize  int    `json:"local_size"`
+	CrossRank  int    `json:"cross_rank"`
+	CrossSize  int    `json:"cross_size"`
+	// Spares is how many workers have ranks behind those of the members, from World on: they give
+	// the members what they have of the state, and then ask for the next generation.
+	Spares int            `json:"spares,omitempty"`
+	Token  string         `json:"token"`           // of the generation; Prefetch: its StateToken
+	Peers  map[int]string `json:"peers,omitempty"` // of ring neighbours; Prefetch: of some holders
 	// Trace is the W3C traceparent of the worker's span in the generation; Prefetch: of its
 	// process.
 	Trace  string    `json:"trace,omitempty"`

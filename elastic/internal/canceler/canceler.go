@@ -11,10 +11,10 @@ import (
 	"github.com/regroup-io/regroup/collective"
 )
 
-// Canceler ends a generation: its communicator, or the building of it.
+// Canceler ends a generation: its communicators, or the building of them.
 type Canceler struct {
 	mu      sync.Mutex
-	comm    *collective.Communicator
+	comms   []*collective.Communicator
 	cause   error
 	endedAt time.Time
 	cancel  context.CancelCauseFunc // of the building
@@ -23,11 +23,11 @@ type Canceler struct {
 // New returns one for a generation whose building ends with cancel.
 func New(cancel context.CancelCauseFunc) *Canceler { return &Canceler{cancel: cancel} }
 
-// Attach sets the communicator, and aborts it if the generation has ended already.
+// Attach adds a communicator, and aborts it if the generation has ended already.
 func (c *Canceler) Attach(comm *collective.Communicator) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.comm = comm
+	c.comms = append(c.comms, comm)
 	if c.cause != nil {
 		comm.Abort(c.cause)
 	}
@@ -38,8 +38,8 @@ func (c *Canceler) Abort(cause error) {
 	c.Failed(cause)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.comm != nil {
-		c.comm.Abort(cause)
+	for _, comm := range c.comms {
+		comm.Abort(cause)
 	}
 }
 
