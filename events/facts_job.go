@@ -363,6 +363,9 @@ type RoundSealed struct {
 	Generation ident.Generation   `json:"generation"`
 	Members    tables.MemberTable `json:"members"` // in order of rank
 	Cause      Cause              `json:"cause"`
+	// Of those that wait, since the number of members is a multiple of elastic.multipleOf, and give
+	// the members what they have of the state.
+	Spares ident.Places `json:"spares,omitempty"`
 	// Of previous members that rejoined and are excluded: their node cannot reach another one.
 	Excluded ident.Places     `json:"excluded,omitempty"`
 	From     ident.Generation `json:"from"`      // last generation with a good step; 0 = none

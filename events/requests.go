@@ -249,6 +249,7 @@ type Launch struct {
 	Generation ident.Generation `json:"generation"` // prepare: the proposed one; run: the sealed one
 	Spec       spec.Job         `json:"spec"`
 	World      int              `json:"world,omitempty"`
+	Spares     int              `json:"spares,omitempty"`              // run: workers that only give what they have of the state
 	Members    []LaunchMember   `json:"members"`                       // of this node only, by slot
 	Master     string           `json:"master,omitempty" bound:"word"` // run: data-plane host:port of rank 0
 	Token      string           `json:"token,omitempty" bound:"word"`  // run: fences the generation's connections
@@ -275,6 +276,8 @@ type LaunchMember struct {
 	// Leaving: the next generation will be without this place, which a member under in-process
 	// recovery leaves at a commit.
 	Leaving bool `json:"leaving,omitempty"`
+	// SpareRank is, for one of Spares, the rank that it has while it gives: World or more.
+	SpareRank int `json:"spare_rank,omitempty"`
 }
 
 // Type returns the type. Those of bodies that are not facts or commands name spans and log lines.

@@ -194,8 +194,11 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 	case l.Phase != events.PhaseRun:
 	case !listed:
 		t.dismiss(w, workerprotocol.Removed)
-	case m.Incarnation == w.ref.Incarnation && m.Rank >= 0 && uint64(l.Generation) > w.join.req.Left:
+	case m.Incarnation == w.ref.Incarnation && (m.Rank >= 0 || m.SpareRank > 0) && uint64(l.Generation) > w.join.req.Left:
 		w.join = nil
+		if m.Rank < 0 {
+			m.Rank, m.LocalSize, m.CrossSize = ident.Rank(m.SpareRank), 1, 1
+		}
 		if w.ref.Generation != l.Generation {
 			t.end(w, &w.generation, t.now, nil, false)
 		}
@@ -208,7 +211,7 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 		}
 		t.do(AnswerJoin{Worker: w.ref.Incarnation, Assignment: workerprotocol.Assignment{
 			Verdict: workerprotocol.Assigned, Generation: uint64(l.Generation), Rank: int(m.Rank), World: l.World,
-			LocalRank: m.LocalRank, LocalSize: m.LocalSize, CrossRank: m.CrossRank, CrossSize: m.CrossSize,
+			LocalRank: m.LocalRank, LocalSize: m.LocalSize, CrossRank: m.CrossRank, CrossSize: m.CrossSize, Spares: l.Spares,
 			Token: l.Token, Peers: m.Peers, Trace: w.traceparent(), Cause: string(l.Cause.Kind),
 		}})
 		if !again {

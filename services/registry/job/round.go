@@ -103,7 +103,7 @@ func (t *transition) sealed(b events.RoundSealed) {
 		w := &v.Workers[i]
 		if prev > 0 && w.Generation == prev && w.Rank >= 0 {
 			w.Rank = -1
-			if !w.State.Ended() && !slices.Contains(b.Excluded, w.Place) {
+			if !w.State.Ended() && !slices.Contains(b.Excluded, w.Place) && !slices.Contains(b.Spares, w.Place) {
 				t.updateSlot(w.Place, func(n *SlotRecord) { n.MissingSince = t.now })
 			}
 		}

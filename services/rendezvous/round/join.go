@@ -148,10 +148,10 @@ func (t *transition) peers(q events.PeersQuery) (events.PeersAnswer, error) {
 		return a, errcode.Errorf(errcode.Fenced, "%s is over or unknown, the newest is %s", q.Generation, t.View.Generation)
 	}
 	for _, r := range q.Ranks {
-		if r < 0 || r >= len(t.View.Members) {
-			return a, errcode.Errorf(errcode.NotFound, "%s has ranks 0 to %d, not %d", q.Generation, len(t.View.Members)-1, r)
+		if n := len(t.View.Members) + len(t.Spares); r < 0 || r >= n {
+			return a, errcode.Errorf(errcode.NotFound, "%s has ranks 0 to %d, not %d", q.Generation, n-1, r)
 		}
-		a.Addresses[r] = t.View.Members[r].Address
+		a.Addresses[r] = t.address(r)
 	}
 	return a, nil
 }

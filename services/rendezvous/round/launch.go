@@ -116,6 +116,7 @@ func (s *State) launchTemplate() events.Launch {
 		l.Planned = s.graceful()
 	default:
 		l.Phase, l.World, l.Planned, l.Restarts = events.PhaseRun, len(s.View.Members), s.Planned, s.Restarts
+		l.Spares = len(s.Spares)
 		l.Token = ident.Token(s.Nonce, string(s.View.Job), s.View.Generation.String())
 		if len(s.View.Members) > 0 {
 			l.Master = s.View.Members[0].Address
@@ -136,7 +137,7 @@ func (s *State) launch(general events.Launch, n ident.NodeID, members []Member) 
 	if len(members) == 0 {
 		l.Phase, l.Reason = events.PhaseStop, s.removalReason(n)
 		// Other members' data; a launch after a later seal then has the same content.
-		l.World, l.Master, l.Token, l.Planned, l.Restarts = 0, "", "", false, 0
+		l.World, l.Spares, l.Master, l.Token, l.Planned, l.Restarts = 0, 0, "", "", false, 0
 	}
 	for x := range each(members) {
 		if !x.over() {
@@ -152,6 +153,9 @@ func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember 
 	if phase != events.PhaseRun || r < 0 || x.State != active {
 		if phase == events.PhaseRun && !s.restart() {
 			m.Peers = s.holders(x)
+			if i := s.spare(x); i >= 0 {
+				m.SpareRank = len(s.View.Members) + i
+			}
 		}
 		return m
 	}
@@ -209,7 +213,7 @@ func (h launchHash) boolean(v bool) launchHash {
 
 // templateHash returns equal values for launches that differ only in their members.
 func templateHash(l events.Launch) launchHash {
-	return hashBasis.text(string(l.Phase)).number(int(l.Generation)).number(l.World).text(l.Master).text(l.Token).boolean(l.Planned).boolean(l.Now).text(l.Reason)
+	return hashBasis.text(string(l.Phase)).number(int(l.Generation)).number(l.World).number(l.Spares).text(l.Master).text(l.Token).boolean(l.Planned).boolean(l.Now).text(l.Reason)
 }
 
 // fingerprint returns equal values for launches that ask the same of a node with these members.
@@ -231,6 +235,9 @@ func (s *State) fingerprint(general launchHash, phase events.Phase, members []Me
 		}
 		if s.leaving(x) {
 			h = h.number(-2)
+		}
+		if i := s.spare(x); i >= 0 && phase == events.PhaseRun {
+			h = h.number(-3 - i)
 		}
 	}
 	return uint64(h) & (1<<hashBits - 1)

@@ -118,7 +118,7 @@ func (t *transition) revertChange() {
 		return
 	}
 	for x := range t.all() {
-		if t.admissible(x) || (x.Leaving && t.rank(x) >= 0) {
+		if t.admissible(x) && t.grows() || (x.Leaving && t.rank(x) >= 0) {
 			return
 		}
 	}
@@ -139,7 +139,7 @@ type Growth struct {
 // ready, otherwise after elastic.settle. Horovod has no such window: ten hosts that arrive together
 // cost ten resets.
 func (t *transition) requestGrowth(c events.Cause) {
-	if !t.open() && !t.Planned && t.Growth == nil { // a newcomer that arrives while a change is planned may still be part of it
+	if !t.open() && !t.Planned && t.Growth == nil && t.grows() { // a newcomer that arrives while a change is planned may still be part of it
 		t.Growth = &Growth{By: t.now.Add(t.Spec.Elastic.Settle.D()), Cause: c}
 	}
 }

@@ -113,6 +113,7 @@ func (r *rig) do(t *testing.T, f []string) string {
 			n := num("resets", 0)
 			p.Spec.Elastic.ResetLimit = &n
 		}
+		p.Spec.Elastic.MultipleOf = num("multiple", 0)
 		if arg["recovery"] == "restart" {
 			p.Spec.Recovery = spec.RecoveryRestart
 		}
@@ -244,6 +245,9 @@ func show(s State, d events.Decision) string {
 			if x.NoProgress > 1 {
 				p("  after %d without progress", x.NoProgress)
 			}
+			if len(x.Spares) > 0 {
+				p("  spares %v", x.Spares)
+			}
 			if len(x.Excluded) > 0 {
 				p("  excluded %v", x.Excluded)
 			}
@@ -265,6 +269,9 @@ func show(s State, d events.Decision) string {
 			from := ""
 			if y.Rank < 0 && len(y.Peers) > 0 {
 				from = fmt.Sprint("<", slices.Sorted(maps.Keys(y.Peers)))
+			}
+			if y.SpareRank > 0 {
+				from = fmt.Sprintf(" gives as %d", y.SpareRank)
 			}
 			leaves := ""
 			if y.Leaving {

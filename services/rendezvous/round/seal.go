@@ -137,7 +137,7 @@ func (t *transition) trySeal() {
 	}
 	t.BackOff, t.View.EndingNodes = zeroTime, nil
 	switch {
-	case here < max(t.Workers.Min, 1):
+	case t.whole(here) < max(t.Workers.Min, 1):
 		t.View.State, t.LastCall = events.RoundStateOpen, zeroTime // falling below min cancels the last call
 	case missing > 0 && t.LastCall.IsZero():
 		t.View.State, t.LastCall = events.RoundStateSettling, t.now.Add(t.Spec.Elastic.LastCall.D())
@@ -162,7 +162,8 @@ func (t *transition) seal() {
 	}
 	excluded := t.excludedPlaces()
 	t.View.NoProgress = t.noProgress(o)
-	members := assign(places, t.Seniority, t.HostOrder, t.Workers.Max)
+	members := t.seats(places)
+	spares := t.sparesOf(places, members)
 	for i := range members {
 		x := t.member(members[i].Place)
 		m := &members[i]
@@ -170,6 +171,7 @@ func (t *transition) seal() {
 		x.State, x.Unsynced = active, false
 	}
 	t.beginGeneration(g, members)
+	t.Spares = spares
 	for x := range t.all() { // unresponsive members are out; if alive they join as newcomers
 		x.RejoinBy = zeroTime
 		if x.State == active && t.rank(x) < 0 {
@@ -188,7 +190,7 @@ func (t *transition) seal() {
 	}
 	t.publish(events.RoundSealed{
 		Job: t.View.Job, Generation: g, Members: members, Cause: t.View.Cause, From: t.LastGood,
-		Excluded: excluded, NoticeMS: t.NoticeMS, JudgeMS: decision, BackOffMS: delay, NoProgress: t.View.NoProgress,
+		Spares: t.sparePlaces(), Excluded: excluded, NoticeMS: t.NoticeMS, JudgeMS: decision, BackOffMS: delay, NoProgress: t.View.NoProgress,
 	})
 	t.d.Spans = append(t.d.Spans, events.Span{
 		Service: events.ServiceRendezvous, Name: "rendezvous " + g.String(), Parent: t.trace(),
@@ -198,7 +200,7 @@ func (t *transition) seal() {
 	if t.restart() {
 		return
 	}
-	if slices.ContainsFunc(t.Members, func(x Member) bool { return x.State == joined && !x.Unsynced && !t.linkExcluded(&x) }) && len(members) < t.Workers.Max {
+	if t.grows() {
 		t.requestGrowth(events.Cause{Kind: events.CauseGrow, Rank: -1, Detail: "a newcomer is ready"})
 	}
 }
@@ -208,7 +210,7 @@ func (t *transition) seal() {
 func (t *transition) beginGeneration(g ident.Generation, members tables.MemberTable) {
 	t.View.Generation, t.View.Proposed, t.View.State, t.View.Members, t.firstRanks = g, 0, events.RoundStateSealed, members, nil
 	t.LastCall, t.BackOff, t.Planned, t.PreviousCause, t.BrokenConns = zeroTime, zeroTime, false, nil, nil
-	t.LostNodes, t.EndedRanks = nil, nil
+	t.LostNodes, t.EndedRanks, t.Spares = nil, nil, nil
 	t.SealedAt, t.CommittedStep = t.now, newestStep(members)
 	if t.restart() {
 		t.CommittedStep = t.ReportedStep

@@ -93,6 +93,8 @@ type State struct {
 	BrokenConns [][2]int `json:"broken_conns,omitempty"`
 	// Nodes that were lost with processes of the sealed generation.
 	LostNodes []LostNode `json:"lost_nodes,omitempty"`
+	// Of the sealed generation, which they give what they have of the state.
+	Spares tables.MemberTable `json:"spares,omitempty"`
 	// Ranks of the sealed generation whose process has ended.
 	EndedRanks bits `json:"ended_ranks,omitempty"`
 	// The document was lost while a generation ran, and made again: the next one is to be opened.
