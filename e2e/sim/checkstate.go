@@ -109,6 +109,9 @@ func (c *checker) round(old, s round.State) {
 	if n := len(v.Members); v.Generation > o.Generation && (s.Nodes == nil || n < s.Workers.Min || n > s.Workers.Max) && !c.wanted(v.Job, n, old.Placement, s.Placement) {
 		c.fail(2, "%s of %s has %d members, %d:%d are wanted", v.Generation, v.Job, n, s.Workers.Min, s.Workers.Max)
 	}
+	if n := len(v.Members); n != s.Spec.Elastic.Whole(n) {
+		c.fail(2, "%s of %s has %d members, no multiple of %d", v.Generation, v.Job, n, s.Spec.Elastic.MultipleOf)
+	}
 }
 
 // wanted reports whether a placement from first to last allows n workers: an update applies several

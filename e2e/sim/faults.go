@@ -180,6 +180,9 @@ func (w *world) scale(f fault) {
 	least := 1 + f.b%2
 	n := spec.Workers{Min: min(least, j.wanted[0].Min), Max: least + f.b/2%4}
 	n.Max = max(n.Max, n.Min)
+	if m := j.shape.multiple; m > 0 {
+		n.Min, n.Max = (n.Min+m-1)/m*m, (n.Max+m-1)/m*m
+	}
 	w.scaleTo(j, n)
 }
 

@@ -19,8 +19,9 @@ type group struct {
 	generation ident.Generation
 	token      string
 	world      int
-	members    map[int]*process
-	lost       map[int]bool // ranks that were members and are no more
+	spares     int              // which have the ranks behind the members' until these have the state
+	members    map[int]*process // and spares
+	lost       map[int]bool     // ranks that were members and are no more
 	running    bool
 	broken     bool
 	step       uint64
@@ -44,12 +45,12 @@ func (g *group) admit(p *process) {
 		g.w.check.fail(4, "rank %d of %s belongs to %s and to %s", p.rank, g.generation, other.start.Place, p.start.Place)
 		return
 	}
-	if p.rank < 0 || p.rank >= g.world {
-		g.w.check.fail(2, "rank %d in a world of %d", p.rank, g.world)
+	if p.rank < 0 || p.rank >= g.world+g.spares {
+		g.w.check.fail(2, "rank %d in a world of %d with %d spares", p.rank, g.world, g.spares)
 		return
 	}
 	g.members[p.rank] = p
-	if len(g.members) == g.world {
+	if len(g.members) == g.world+g.spares {
 		g.w.after(g.w.between(5*time.Millisecond, 60*time.Millisecond), g.sync)
 		return
 	}
@@ -62,7 +63,7 @@ func (g *group) admit(p *process) {
 
 func (g *group) missing() []int {
 	var out []int
-	for r := range g.world {
+	for r := range g.world + g.spares {
 		if g.members[r] == nil {
 			out = append(out, r)
 		}
@@ -80,7 +81,7 @@ func (g *group) lose(p *process) {
 	}
 	g.broken = true
 	lost := p.rankIn(g)
-	for r := range g.world {
+	for r := range g.world + g.spares {
 		q := g.members[r]
 		if q == nil || q == p {
 			continue
@@ -95,7 +96,7 @@ func (g *group) lose(p *process) {
 
 // rankIn is a process's rank in a group, also after it has left.
 func (p *process) rankIn(g *group) int {
-	for r := range g.world {
+	for r := range g.world + g.spares {
 		if g.members[r] == p {
 			return r
 		}
@@ -109,7 +110,7 @@ func (g *group) sync() {
 		return
 	}
 	var newest *snapshot
-	for r := range g.world {
+	for r := range g.world + g.spares {
 		if c := g.members[r].commit; c != nil && (newest == nil || c.newer(*newest)) {
 			newest = c
 		}
@@ -118,7 +119,7 @@ func (g *group) sync() {
 	if newest != nil {
 		g.state = newest.clone()
 	}
-	for r := range g.world {
+	for r := range g.world + g.spares {
 		p := g.members[r]
 		g.state.account.add(p.void)
 		p.void = ledger{}
@@ -126,6 +127,10 @@ func (g *group) sync() {
 			c := newest.clone()
 			p.commit = &c
 		}
+	}
+	for r := g.world; r < g.world+g.spares; r++ {
+		g.members[r].join(false, nil)
+		delete(g.members, r)
 	}
 	g.running, g.step, g.open = true, g.state.step, ledger{}
 	g.w.logf("%s %s runs: world %d from step %d", g.job.id, g.generation, g.world, g.step)

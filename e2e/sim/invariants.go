@@ -20,7 +20,7 @@ import (
 var invariants = [...]string{
 	0:  "every message decodes, no machine panics and no service is stuck with an input",
 	1:  "a generation is sealed at most once",
-	2:  "ranks are 0 to n-1 without gaps, and the world is within min and max",
+	2:  "ranks are 0 to n-1 without gaps, and the world is within min and max and a multiple of what is wanted",
 	3:  "no slot is given to two jobs, or twice to one, and none that does not exist",
 	4:  "nothing of generation g is accepted after g+1 was opened",
 	5:  "a sealed generation that follows a good one holds the newest commit of its survivors",

@@ -66,13 +66,13 @@ func (w *world) jobOf(id ident.JobID) *jobRun {
 }
 
 // groupOf finds the communicator of a generation, which must be the same for all its members.
-func (j *jobRun) groupOf(n ident.Generation, token string, world int) *group {
+func (j *jobRun) groupOf(n ident.Generation, token string, world, spares int) *group {
 	g := j.groups[n]
 	if g == nil {
-		g = &group{w: j.w, job: j, generation: n, token: token, world: world, members: map[int]*process{}, lost: map[int]bool{}}
+		g = &group{w: j.w, job: j, generation: n, token: token, world: world, spares: spares, members: map[int]*process{}, lost: map[int]bool{}}
 		j.groups[n] = g
 	}
-	if g.token != token || g.world != world {
+	if g.token != token || g.world != world || g.spares != spares {
 		j.w.check.fail(1, "%s of %s has two worlds: %d and %d ranks", n, j.id, g.world, world)
 	}
 	return g

@@ -201,7 +201,7 @@ func (p *process) assigned(a workerprotocol.Assignment) {
 		return
 	}
 	p.rank = a.Rank
-	p.group = p.job.groupOf(ident.Generation(a.Generation), a.Token, a.World)
+	p.group = p.job.groupOf(ident.Generation(a.Generation), a.Token, a.World, a.Spares)
 	p.group.admit(p)
 }
 

@@ -49,6 +49,7 @@ type jobShape struct {
 	breaks       int           // the step in which its workers break their connections, at every attempt; 0 = none
 	apart        int           // 1 = its processes do not notice the end of others (restart)
 	resets       int           // regroups that are allowed, plus 1; 0 = any number
+	multiple     int           // of which the number of members is one; 0 = any number
 	participants *participants // nil = placed by the scheduler
 }
 
@@ -60,7 +61,7 @@ func (s jobShape) spec() spec.Job {
 		Health:   spec.Health{Hang: spec.Duration(s.hang)},
 		Stop:     spec.Stop{Grace: spec.Duration(s.grace)},
 	}
-	jobSpec.Failures.SameStep = s.sameStep
+	jobSpec.Failures.SameStep, jobSpec.Elastic.MultipleOf = s.sameStep, s.multiple
 	if s.resets > 0 {
 		n := s.resets - 1
 		jobSpec.Elastic.ResetLimit = &n
@@ -114,7 +115,29 @@ func draw(seed uint64) scenario {
 	sc.faults = drawFaults(r, sc)
 	drawExternal(&sc)
 	drawArrivals(&sc)
+	drawMultiples(&sc)
 	return sc
+}
+
+// drawMultiples has the jobs of one seed in four train with a multiple of two or three workers.
+func drawMultiples(sc *scenario) {
+	if sc.seed%4 != 2 {
+		return
+	}
+	r := rand.New(rand.NewPCG(sc.seed, 12))
+	slots := 0
+	for _, n := range sc.nodes {
+		slots += n
+	}
+	for i := range sc.jobs {
+		j, m := &sc.jobs[i], 2+r.IntN(4)/3
+		least := (j.workers.Min + m - 1) / m * m
+		if j.participants != nil || least > slots {
+			continue
+		}
+		j.multiple = m
+		j.workers = spec.Workers{Min: least, Max: max(least, (j.workers.Max+m-1)/m*m)}
+	}
 }
 
 // arrivalsEvery is how often a seed submits many small jobs at once for few slots: one in
@@ -357,6 +380,7 @@ func (s *jobShape) fields() []field {
 		{"breaks", &s.breaks},
 		{"apart", &s.apart},
 		{"resets", &s.resets},
+		{"multiple", &s.multiple},
 	}
 }
 
