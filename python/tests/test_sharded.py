@@ -25,8 +25,8 @@ from .test_state import step as one_step
 
 
 class Jobs(unittest.TestCase):
-    def run_job(self, workers="4:4", failures=20, **env):
-        run = ["--recovery", "in-process", "--workers", workers, "--max-restarts", str(failures), "--"]
+    def run_job(self, workers="4:4", failures=20, options=(), **env):
+        run = ["--recovery", "in-process", "--workers", workers, "--max-restarts", str(failures), *options, "--"]
         job = Job(*run, *script("sharded.py"), env=env)
         self.addCleanup(job.close)
         return job.wait()
@@ -75,6 +75,15 @@ class Sharded(Jobs):
         begun, ends = self.check(self.run_job("3:4", TP="2", DIES="1@9", WAITS="4"))
         self.assertEqual({"3", "4"}, {e["size"] for e in begun})
         self.assertEqual(4, len(ends))
+
+    def test_a_rank_without_the_other_of_its_pair_waits(self):
+        """Two train on, tensor parallel, and have what the third had; it waits until there are four."""
+        for dies in ("1@9", "0@9"):
+            with self.subTest(dies=dies):
+                job = self.run_job("2:4", options=("--multiple-of", "2"), TP="2", DIES=dies, WAITS="4")
+                begun, ends = self.check(job)
+                self.assertEqual({"2", "4"}, {e["size"] for e in begun}, job.output)
+                self.assertEqual(4, len(ends), job.output)
 
     def test_two_neighbours_die(self):
         """With one copy that is too many, and the error of the others, the second failure of the job,

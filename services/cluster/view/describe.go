@@ -61,7 +61,7 @@ func Describe(b events.Body) string {
 		}
 		return fmt.Sprintf("%s misses %s", b.Proposed, membersText(b.Missing))
 	case events.RoundSealed:
-		return fmt.Sprintf("%s has %s (%s)", b.Generation, english.Plural(len(b.Members), "worker"), CauseText(b.Cause))
+		return fmt.Sprintf("%s has %s (%s)", b.Generation, SizeText(b), CauseText(b.Cause))
 	case events.RoundParticipantsSet:
 		return fmt.Sprintf("round %d has %s with %s: %s", b.Round, english.Plural(len(b.Nodes), "node"), english.Plural(len(b.Places), "place"), b.Reason)
 	case events.RoundClosed:
@@ -294,4 +294,13 @@ func PhasesText(p events.Phases) string {
 		return "under 1ms"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// SizeText says how many workers a generation has.
+func SizeText(b events.RoundSealed) string {
+	text := english.Plural(len(b.Members), "worker")
+	if n := len(b.Spares); n > 0 {
+		text += fmt.Sprintf(" and %d spare", n)
+	}
+	return text
 }

@@ -19,6 +19,7 @@ type Story struct {
 	Palette
 	Generation ident.Generation // the newest sealed one
 	World      int              // its workers
+	size       string           // the same in words, with its spares
 
 	spec       spec.Job
 	ranks      map[ident.Place]ident.Rank
@@ -78,6 +79,7 @@ func (s *Story) Line(b events.Body) string {
 // steps.
 func (s *Story) generation(b events.RoundSealed) string {
 	s.Generation, s.World, s.checkpoint = b.Generation, len(b.Members), nil
+	s.size = view.SizeText(b)
 	s.ranks = map[ident.Place]ident.Rank{}
 	for _, m := range b.Members {
 		s.ranks[m.Place] = m.Rank
@@ -89,7 +91,7 @@ func (s *Story) generation(b events.RoundSealed) string {
 		return ""
 	}
 	return s.head(b.Generation) + fmt.Sprintf(" %s agreed in %s (min %d, max %d)",
-		english.Plural(s.World, "worker"), view.MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
+		s.size, view.MS(b.JudgeMS), s.spec.Workers.Min, s.spec.Workers.Max)
 }
 
 func anyHolds(all []tables.Member) bool {
@@ -126,7 +128,7 @@ func (s *Story) recovered(b events.IncidentClosed) string {
 	if b.To == 0 {
 		return ""
 	}
-	parts := []string{s.head(b.To) + " " + english.Plural(s.World, "worker")}
+	parts := []string{s.head(b.To) + " " + s.size}
 	switch {
 	case b.Started: // no step was reported
 		parts[0] += " started again after " + view.MS(b.TotalMS) + " (" + view.PhasesText(b.Phases) + ")"
