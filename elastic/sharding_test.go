@@ -376,6 +376,33 @@ func comeAndGo(t *testing.T, kept shards.Options, leavers []string, placeless bo
 	}
 }
 
+// TestALossRightAfterAPlannedChange: the copies of the commit with which the generation has begun
+// are on their way, and those of the commit before are there.
+func TestALossRightAfterAPlannedChange(t *testing.T) {
+	for victim := range 3 {
+		t.Run(fmt.Sprint("rank ", victim), func(t *testing.T) {
+			t.Parallel()
+			j := newShardedJob(t, 3, shards.Options{Copies: 1})
+			var another, once sync.Once
+			j.onStep = func(name string, s *Session) {
+				switch {
+				case s.Generation == 1 && s.Step() == 6:
+					another.Do(func() { j.start("w3") })
+					awaitChange(t, s)
+				case s.Generation == 2 && s.Rank == victim:
+					once.Do(func() { j.hub.Kill(name) })
+				}
+			}
+			for i := range 3 {
+				j.start(fmt.Sprint("w", i))
+			}
+			if done := j.finish(); done != 3 {
+				t.Errorf("%d are done", done)
+			}
+		})
+	}
+}
+
 // TestTooManyLossesAreRefused kills two workers at once. One copy is not enough for neighbours, and
 // parity not for two of a group: the error says what is lost. Two copies are, and so is parity for
 // two of different groups.

@@ -26,7 +26,7 @@ type history struct {
 	generation uint64
 	initial    map[Commit]content // initial states that are commits
 	agreed     map[Commit]bool
-	promise    promise
+	promises   []promise // the newest commit first
 
 	mu     sync.Mutex
 	broken *violation     // the first

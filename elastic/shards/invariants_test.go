@@ -40,15 +40,18 @@ func (g *generation) expect() {
 			break
 		}
 	}
-	gone := 0
-	for i, m := range g.promise.members {
-		if !slices.Contains(g.members, m) {
-			gone |= 1 << i
+	for _, p := range g.promises {
+		gone := 0
+		for i, m := range p.members {
+			if !slices.Contains(g.members, m) {
+				gone |= 1 << i
+			}
 		}
-	}
-	if g.promise.members != nil && g.promise.survives[gone] {
-		g.check(2, g.expected.found && g.expected.commit.Compare(g.promise.commit) >= 0,
-			"the commit of %v was promised, and %+v is what there is", g.promise.commit, g.expected)
+		if p.survives[gone] {
+			g.check(2, g.expected.found && g.expected.commit.Compare(p.commit) >= 0,
+				"the commit of %v was promised, and %+v is what there is", p.commit, g.expected)
+			break
+		}
 	}
 	if g.expected.found {
 		g.check(2, g.agreed[g.expected.commit] || g.history.initial[g.expected.commit] != nil, "nobody has agreed on %v", g.expected.commit)
@@ -154,7 +157,11 @@ func (g *generation) arrived(p phase, op string) {
 		commit = g.expected.commit
 	}
 	table := holdingsOf(g.states, commit).table()
-	g.promise = promise{commit, slices.Clone(g.members), table}
+	// From a planned change until the next generation has made a commit the one before is kept.
+	older := slices.DeleteFunc(g.promises, func(x promise) bool {
+		return x.commit.Compare(commit) >= 0 || p == agreeing
+	})
+	g.promises = append([]promise{{commit, slices.Clone(g.members), table}}, older...)
 	if g.network.failed != nil {
 		return
 	}

@@ -58,7 +58,10 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 	if err := c.Barrier(ctx); err != nil {
 		return received, err
 	}
-	s.drop(func(o Commit) bool { return o != chosen })
+	// The commit before may have copies that this one has not: it is kept until all have agreed on
+	// the next one.
+	before := s.before(chosen)
+	s.drop(func(o Commit) bool { return o != chosen && o != before })
 	members := c.World() - spares
 	if c.Rank() >= members {
 		s.known, s.offers, s.whole, s.last, s.chosen = t.tensors, nil, chosen, Commit{}, holding{}
@@ -84,6 +87,16 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 	s.layout, s.registered = t, needs.pieces
 	s.known, s.offers, s.whole, s.last = t.tensors, nil, chosen, Commit{}
 	return received, nil
+}
+
+// before is the newest commit before another one of which this member has parts; zero = none.
+func (s *State) before(c Commit) (newest Commit) {
+	for _, x := range s.sets {
+		if x.commit.Compare(c) < 0 && x.commit.Compare(newest) > 0 {
+			newest = x.commit
+		}
+	}
+	return newest
 }
 
 // needs are what all members have registered, by rank.
