@@ -41,6 +41,7 @@ type node struct {
 	listed   events.HostEntry // what the host list says of it
 	job      *jobRun          // nil = the scheduler assigns its slots; otherwise it registers itself for this job
 	asking   bool             // a request to enter the job is in flight
+	welcome  bool             // discovery has taken this incarnation in
 	quitting bool             // it is leaving the job
 
 	mute, deaf bool                         // one-way partitions: nothing is sent, nothing is received, and the connection stays open
@@ -60,7 +61,7 @@ func (n *node) boot() {
 		return
 	}
 	n.up, n.leaving, n.busy, n.timer, n.frozen, n.backlog = true, false, false, time.Time{}, false, nil
-	n.asking, n.quitting = false, false
+	n.asking, n.quitting, n.welcome = false, false, false
 	n.incarnation++
 	n.agent = newIncarnation(n.w.now, n.incarnation, string(n.id))
 	if !n.cut {
@@ -217,6 +218,7 @@ func (n *node) hello() {
 	ask := events.NodeHello{Node: n.id, Incarnation: n.agent, Slots: n.offered(), Address: string(n.id) + ".test", Link: n.link, Predecessors: n.predecessors}
 	n.w.call(n, events.ServiceDiscovery, ask, func(b events.Body, err error) {
 		if w, ok := b.(events.NodeWelcome); ok && err == nil {
+			n.welcome = true
 			n.lostBefore(w.TimesLost)
 			n.askLease()
 		}

@@ -153,9 +153,10 @@ func (n *node) offered() int {
 	return n.slots
 }
 
-// come requests to enter the job until there is a reply. Launches and later hellos repeat it.
+// come requests to enter the job until there is a reply, once discovery has taken the node in.
+// Launches and later hellos repeat it.
 func (n *node) come() {
-	if n.job == nil || n.leaving || n.quitting || n.asking {
+	if n.job == nil || n.leaving || n.quitting || n.asking || !n.welcome {
 		return
 	}
 	n.asking = true
