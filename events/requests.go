@@ -276,7 +276,8 @@ type LaunchMember struct {
 	// Leaving: the next generation will be without this place, which a member under in-process
 	// recovery leaves at a commit.
 	Leaving bool `json:"leaving,omitempty"`
-	// SpareRank is, for one of Spares, the rank that it has while it gives: World or more.
+	// SpareRank is, for one of Spares, the rank that it has while it gives: World or more. Its
+	// LocalRank is the distance to the lowest rank of its node.
 	SpareRank int `json:"spare_rank,omitempty"`
 }
 

@@ -197,7 +197,7 @@ func (t *transition) answerJoin(j *job, w *incarnation, m events.LaunchMember, l
 	case m.Incarnation == w.ref.Incarnation && (m.Rank >= 0 || m.SpareRank > 0) && uint64(l.Generation) > w.join.req.Left:
 		w.join = nil
 		if m.Rank < 0 {
-			m.Rank, m.LocalSize, m.CrossSize = ident.Rank(m.SpareRank), 1, 1
+			m.Rank = ident.Rank(m.SpareRank)
 		}
 		if w.ref.Generation != l.Generation {
 			t.end(w, &w.generation, t.now, nil, false)

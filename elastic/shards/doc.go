@@ -29,8 +29,8 @@
 //
 // Before members leave as planned, they send what they alone have of the commit to those who stay,
 // who keep it until the next Sync. Nothing else of that commit is sent: nobody is lost as planned.
-// If somebody is lost all the same, before the next generation has made copies, the commit before
-// has some: it is kept until all have agreed on the one after.
+// If one of them is lost all the same, before the next generation has made copies, the commit
+// before has some: it is kept until all have agreed on the one after.
 // If nobody can say who leaves, each part is sent to another member, in the order of the nodes to
 // one of the opposite half.
 //

@@ -58,8 +58,8 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 	if err := c.Barrier(ctx); err != nil {
 		return received, err
 	}
-	// The commit before may have copies that this one has not: it is kept until all have agreed on
-	// the next one.
+	// The commit before may have copies that this one has not, after a planned change and when more
+	// are lost: it is kept until all have agreed on the next one.
 	before := s.before(chosen)
 	s.drop(func(o Commit) bool { return o != chosen && o != before })
 	members := c.World() - spares

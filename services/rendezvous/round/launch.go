@@ -155,6 +155,7 @@ func (s *State) launchMember(x *Member, phase events.Phase) events.LaunchMember 
 			m.Peers = s.holders(x)
 			if i := s.spare(x); i >= 0 {
 				m.SpareRank = len(s.View.Members) + i
+				m.LocalRank = m.SpareRank - s.spareNode(x.Place.Node)
 			}
 		}
 		return m

@@ -271,7 +271,7 @@ func show(s State, d events.Decision) string {
 				from = fmt.Sprint("<", slices.Sorted(maps.Keys(y.Peers)))
 			}
 			if y.SpareRank > 0 {
-				from = fmt.Sprintf(" gives as %d", y.SpareRank)
+				from = fmt.Sprintf(" gives as %d, its node as %d", y.SpareRank, y.SpareRank-y.LocalRank)
 			}
 			leaves := ""
 			if y.Leaving {

@@ -95,6 +95,15 @@ func (s *State) spare(x *Member) int {
 	return slices.IndexFunc(s.Spares, func(m tables.Member) bool { return m.Place == x.Place && m.Incarnation == x.Incarnation })
 }
 
+// spareNode returns the lowest rank on a node that has spares: by it the ranks of a node find each
+// other, so that what is on one node is not taken for copies on two.
+func (s *State) spareNode(n ident.NodeID) int {
+	if rank, ok := s.firstRank(n); ok {
+		return rank
+	}
+	return len(s.View.Members) + slices.IndexFunc(s.Spares, func(m tables.Member) bool { return m.Place.Node == n })
+}
+
 // address returns that of a rank of the sealed generation; the spares follow the members.
 func (s *State) address(rank int) string {
 	if n := len(s.View.Members); rank >= n {
