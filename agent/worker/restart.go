@@ -39,7 +39,10 @@ func (t *transition) plan(j *job, m events.LaunchMember) {
 	case w.alive():
 		return
 	case w.phase == planned:
-		if w.ref.Attempt != m.Attempt {
+		// What has joined for an earlier generation may have been sealed in that and not started:
+		// its launch was replaced before it arrived, or there was no lease. To the rendezvous it
+		// runs until a newer one joins.
+		if w.ref.Attempt != m.Attempt || j.launch.Phase != events.PhaseRun && j.launch.Generation > w.joinsFor {
 			w = t.planIncarnation(j, m, w)
 		}
 	case w.stopRequested && !w.leaseFailure || w.ref.Attempt < m.Attempt:
@@ -53,6 +56,10 @@ func (t *transition) plan(j *job, m events.LaunchMember) {
 	}
 	if w.join == nil {
 		w.join = &join{req: workerprotocol.JoinRequest{Left: uint64(w.previousGeneration)}, receivedAt: t.now, sendAt: t.now}
+	}
+	w.joinsFor = j.launch.Generation
+	if j.launch.Phase == events.PhaseRun {
+		w.joinsFor++ // this one was sealed without it
 	}
 }
 

@@ -113,7 +113,8 @@ type incarnation struct {
 	startedAt          time.Time
 	stopping           time.Duration
 	rejoining          time.Duration
-	address            string // that its join has for MASTER_ADDR and MASTER_PORT
+	address            string           // that its join has for MASTER_ADDR and MASTER_PORT
+	joinsFor           ident.Generation // that it can be part of at the earliest
 }
 
 type metric struct {

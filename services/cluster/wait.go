@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -61,8 +62,9 @@ func (c *Client) retry(ctx context.Context, do func(context.Context) error) erro
 	return errcode.Errorf(errcode.Unavailable, "the server has not answered within %s: does it run? More time: --timeout (%v)", c.AnswerWithin, err)
 }
 
-// AwaitNodes waits until discovery shows the named nodes as ready.
-func (c *Client) AwaitNodes(ctx context.Context, names ...string) error {
+// AwaitNodes waits until discovery shows the named nodes as ready, with the agent that has the
+// incarnation first, or newer ones. After a crash it may still show their predecessors.
+func (c *Client) AwaitNodes(ctx context.Context, first ident.Incarnation, names ...string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errcode.Errorf(errcode.Unavailable, "discovery has not taken them in within 20 s"))
 	defer cancel()
 	ready := 0
@@ -70,7 +72,7 @@ func (c *Client) AwaitNodes(ctx context.Context, names ...string) error {
 		all, err := c.Nodes(ctx)
 		ready = 0
 		for _, v := range all {
-			if v.State == events.NodeStateReady && slices.Contains(names, string(v.Node)) {
+			if v.State == events.NodeStateReady && v.Incarnation >= first && slices.Contains(names, string(v.Node)) {
 				ready++
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
@@ -16,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/services/cluster"
@@ -110,6 +112,7 @@ func (d *demo) train(ctx context.Context, c *cluster.Client, worker string) (eve
 		return events.JobView{}, err
 	}
 	d.say("three nodes: node-a with 2 slots, node-b and node-c with 1 each; data in %s", d.nodes.dir)
+	first := ident.Incarnation(ulid.Make().String())
 	for _, n := range []struct {
 		name  string
 		slots int
@@ -118,7 +121,7 @@ func (d *demo) train(ctx context.Context, c *cluster.Client, worker string) (eve
 			return events.JobView{}, err
 		}
 	}
-	if err := c.AwaitNodes(ctx, "node-a", "node-b", "node-c"); err != nil {
+	if err := c.AwaitNodes(ctx, first, "node-a", "node-b", "node-c"); err != nil {
 		return events.JobView{}, err
 	}
 	job, err := c.Submit(ctx, spec.Job{

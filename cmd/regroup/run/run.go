@@ -199,7 +199,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		if err := stopLeftovers(runCtx, c); err != nil {
 			return err
 		}
-		if err := c.AwaitNodes(runCtx, a.Node); err != nil { // otherwise the job would first be reported as unplaceable
+		if err := c.AwaitNodes(runCtx, agent.Incarnation(), a.Node); err != nil { // otherwise the job would first be reported as unplaceable
 			return err
 		}
 		job, err := c.Submit(runCtx, spec)
