@@ -14,6 +14,7 @@ import (
 
 	"github.com/regroup-io/regroup/elastic/checkpoint"
 	"github.com/regroup-io/regroup/elastic/internal/checkpointwriter"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
@@ -26,7 +27,7 @@ func job(t *testing.T, dir string, n int, stop uint64, change func(f *fleet)) *f
 	f.onStep = func(_ context.Context, w *worker, s *Session) error {
 		if s.Step() == stop && stop > 0 && w.name == "w0" {
 			f.hub.Update(func() { f.hub.Stopping = true })
-			eventually(t, func() bool { return s.updates.pending() == updateStop })
+			eventually(t, func() bool { return s.updates.Pending() == updates.Stop })
 		}
 		return nil
 	}
@@ -240,7 +241,7 @@ func TestNoticeOfPreemptionWritesACheckpoint(t *testing.T) {
 			switch {
 			case s.Step() == 5 && w.name == "w1":
 				f.hub.Update(func() { f.hub.Preempted["w1"] = leavingNow })
-				eventually(t, func() bool { return s.updates.pending() == updatePreempted })
+				eventually(t, func() bool { return s.updates.Pending() == updates.Preempted })
 			case s.Step() == 8:
 				eventually(t, func() bool { return len(names(t, dir)) == 1 })
 			}

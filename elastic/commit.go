@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
+	"github.com/regroup-io/regroup/elastic/internal/vote"
 	"github.com/regroup-io/regroup/elastic/samples"
 )
 
@@ -44,16 +46,16 @@ var (
 // steps, or if the last step has told all ranks that the members are about to change or that a
 // member's node will be taken away.
 func (s *Session) CommitDue(every int) bool {
-	return s.agreed != updateNone || (every > 0 && s.state.step%uint64(every) == 0)
+	return s.agreed != updates.None || (every > 0 && s.state.step%uint64(every) == 0)
 }
 
 // Update is nil if CommitDue has no reason but the number of steps; else ErrStopped, or
 // ErrPlannedChange.
 func (s *Session) Update() error {
 	switch s.agreed {
-	case updateNone:
+	case updates.None:
 		return nil
-	case updateStop:
+	case updates.Stop:
 		return ErrStopped
 	}
 	return ErrPlannedChange
@@ -62,7 +64,7 @@ func (s *Session) Update() error {
 // CheckUpdates finds out, with the same result on all ranks, what the agent of any rank has
 // announced, for CommitDue. A step that ends with Consume or AverageGradients does this too.
 func (s *Session) CheckUpdates(ctx context.Context) error {
-	v := []int64{max(s.updates.pending(), s.agreed)}
+	v := []int64{max(s.updates.Pending(), s.agreed)}
 	if err := collective.Allreduce(ctx, s.comm, v, collective.Max); err != nil {
 		return err
 	}
@@ -91,9 +93,9 @@ func (s *Session) commitOr(ctx context.Context, live bool) error {
 		return errors.Join(err, s.CommitAlone())
 	case err != nil:
 		return err
-	case update == updateStop:
+	case update == updates.Stop:
 		return ErrStopped
-	case update == updatePlanned:
+	case update == updates.Planned:
 		return ErrPlannedChange
 	}
 	return nil
@@ -135,10 +137,90 @@ func (s *Session) Alike(hash uint64) { s.alike = hash }
 
 // Stop makes all ranks leave at their next commit, which returns ErrStopped. It may be called by
 // any goroutine.
-func (s *Session) Stop() { s.updates.announce(updateStop) }
+func (s *Session) Stop() { s.updates.Announce(updates.Stop) }
 
-// commit agrees that all ranks are here with the same intent, saves the state and returns the
-// update that all ranks know of.
+// AgreeEarly makes the next CommitLive one that waits for nobody, if the last one has copied
+// nothing on any rank: all ranks say now, before live tensors change, what they say in a commit
+// otherwise. After this the step cannot fail on any rank that goes on.
+//
+//	reduce the gradients ──► AgreeEarly ──► optimizer's step ──► CommitLive
+//	all wait for each other                 some take longer     and nobody waits for them
+//
+// All ranks must call it at the same point of a step, when all that the step needs of others is
+// here; then the loss of a peer is no reason not to make it, and so no error. The first and some
+// later commits agree by themselves, as all do without this call. It costs an allreduce of 64
+// bytes.
+func (s *Session) AgreeEarly(ctx context.Context) error {
+	values := s.Ballot()
+	if values == nil {
+		return nil
+	}
+	switch err := collective.Allreduce(ctx, s.comm, values, collective.Max); {
+	case errors.Is(err, ErrPeerLost):
+		return nil
+	case err != nil:
+		return err
+	}
+	return s.Agreed(values)
+}
+
+// Ballot returns what this rank says in AgreeEarly, for a caller that finds the greatest of each
+// value on all ranks by an operation of its own, which no rank completes before all have what the
+// step needs of others. nil = there is nothing to agree on, on any rank.
+func (s *Session) Ballot() []int64 {
+	s.agreement, s.ballot = nil, nil
+	if s.early {
+		v := s.vote(false, true)
+		s.ballot = &v
+		return v.Values()
+	}
+	return nil
+}
+
+// Agreed says what the greatest of the values of all ranks are.
+func (s *Session) Agreed(greatest []int64) (err error) {
+	if s.ballot == nil || len(greatest) != vote.Size {
+		return fmt.Errorf("%d values are no answer to a ballot: it has %d and comes first", len(greatest), vote.Size)
+	}
+	said := *s.ballot
+	s.ballot = nil
+	s.agreement, err = s.count(said, greatest)
+	return err
+}
+
+// vote is what this rank has to say with a commit.
+func (s *Session) vote(final, live bool) vote.Vote {
+	x := s.state
+	v := vote.Vote{
+		Update: max(s.updates.Pending(), s.agreed), Step: x.step, Final: final, Alike: s.alike,
+		Copied: !live || x.shards != nil || s.copiedAlone || x.replica.CopyDue() || s.writer.Due(),
+	}
+	if s.early { // some may have counted the step already
+		v.Step = x.replica.Last().Step
+	}
+	if x.shards != nil {
+		v.More = s.writer.Propose(s.Rank, final).Values()
+	}
+	return v
+}
+
+// count returns what all ranks have said, if that is the same where it must be.
+func (s *Session) count(said vote.Vote, greatest []int64) (*vote.Result, error) {
+	r := said.Count(greatest)
+	switch {
+	case !r.Like:
+		return nil, fmt.Errorf("commit at step %d: %w", said.Step, samples.ErrDiverged)
+	case !r.Alike:
+		return nil, fmt.Errorf("commit at step %d: %w", said.Step, ErrUnlike)
+	}
+	// What ranks have recorded for each other is part of a commit, and they wait for that anyway.
+	s.early = !r.Copied && r.Update == updates.None && !s.state.recording && s.state.elastic == nil
+	s.copiedAlone = false
+	return &r, nil
+}
+
+// commit agrees that all ranks are here with the same intent, if they have not before, saves the
+// state and returns the update that all ranks know of.
 func (s *Session) commit(ctx context.Context, final, live bool) (update int64, err error) {
 	if s.merged = false; s.state.recording {
 		if err := s.mergeRecorded(ctx); err != nil {
@@ -149,52 +231,42 @@ func (s *Session) commit(ctx context.Context, final, live bool) (update int64, e
 	if err := s.settleShards(final); err != nil {
 		return 0, err
 	}
-	step, last, copied := int64(s.state.step), int64(0), int64(0)
-	if final {
-		last = 1
-	}
-	if !live || s.state.shards != nil || s.state.replica.CopyDue() || s.writer.Due() {
-		copied = 1
-	}
-	mine := max(s.updates.pending(), s.agreed)
-	alike := int64(s.alike >> 1)
-	v := []int64{mine, step, -step, last, -last, copied, alike, -alike}
-	if s.state.shards != nil {
-		v = append(v, s.writer.Propose(s.Rank, final).Values()...)
-	}
-	if err := collective.Allreduce(ctx, s.comm, v, collective.Max); err != nil {
-		return 0, err
-	}
-	switch {
-	case v[1] != -v[2] || v[3] != -v[4]:
-		return 0, fmt.Errorf("commit at step %d: %w", step, samples.ErrDiverged)
-	case v[6] != -v[7]:
-		return 0, fmt.Errorf("commit at step %d: %w", step, ErrUnlike)
+	r := s.agreement
+	if s.agreement = nil; r == nil || final {
+		said := s.vote(final, live)
+		values := said.Values()
+		if err := collective.Allreduce(ctx, s.comm, values, collective.Max); err != nil {
+			return 0, err
+		}
+		if r, err = s.count(said, values); err != nil {
+			return 0, err
+		}
 	}
 	if err := s.mergeSampler(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.state.save(s.Generation, v[5] > 0 || v[0] != updateNone); err != nil {
+	if err := s.state.save(s.Generation, !live || r.Copied || r.Update != updates.None); err != nil {
 		return 0, err
 	}
-	if err := s.saveShards(ctx, final, v); err != nil {
+	s.copiedAlone = !live && !r.Copied
+	if err := s.saveShards(ctx, final, *r); err != nil {
 		return 0, err
 	}
-	s.parting, s.merged = v[0] == updatePlanned, false
-	switch v[0] {
-	case updatePlanned:
+	s.parting, s.merged = r.Update == updates.Planned, false
+	switch r.Update {
+	case updates.Planned:
 		s.state.replica.Store().EndGeneration()
-	case updatePreempted: // all have saved, and continue
-		s.agreed = updateNone
-		if mine == updatePreempted {
-			s.updates.preempted.Store(false)
+	case updates.Preempted: // all have saved, and continue
+		s.agreed = updates.None
+		if r.Said.Update == updates.Preempted {
+			s.updates.Saved()
 		}
 	}
 	if s.Rank == 0 {
 		if s.state.shards == nil {
-			s.writer.Committed(v[0] == updatePreempted)
+			s.writer.Committed(r.Update == updates.Preempted)
 		}
 		s.reportCommit(s.state.Committed())
 	}
-	return v[0], nil
+	return r.Update, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 	"github.com/regroup-io/regroup/elastic/internal/canceler"
 	"github.com/regroup-io/regroup/elastic/internal/members"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -97,7 +98,7 @@ func (r *runner) divergedAgain(err error) error {
 // generation takes part in one generation: it connects to the members, brings the state in sync and
 // runs the training function. joinedAt is when this worker asked for its place.
 func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, previous outcome, joinedAt time.Time) (outcome, error) {
-	s := &Session{state: r.state, reporter: r.reporter, writer: r.writer, updates: updates{heard: make(chan struct{})}, Membership: Membership{
+	s := &Session{state: r.state, reporter: r.reporter, writer: r.writer, updates: updates.New(), Membership: Membership{
 		Generation: a.Generation, Rank: a.Rank, World: a.World,
 		LocalRank: a.LocalRank, LocalSize: a.LocalSize, CrossRank: a.CrossRank, CrossSize: a.CrossSize,
 	}, Traceparent: cmp.Or(a.Trace, r.options.Traceparent)}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/race"
@@ -104,7 +105,7 @@ func (t *troupe) regroup(world int) error {
 		if err := s.begin(); err != nil {
 			return err
 		}
-		next = append(next, &Session{state: s})
+		next = append(next, &Session{updates: updates.New(), state: s})
 	}
 	for rank, m := range next {
 		if newest != nil && m.state.replica.Newest().Step() < newest.Step() { // as a sync brings it

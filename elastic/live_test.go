@@ -20,6 +20,7 @@ type liveJob struct {
 	hub     *elastictest.Hub
 	epochs  uint64
 	between bool // there is an operation between a step and its commit
+	early   bool // steps agree on their commits before they change weights
 	onLine  func(name string, s *Session, line int)
 	running sync.WaitGroup
 
@@ -28,6 +29,7 @@ type liveJob struct {
 	weights map[string][]int64
 	live    int // commits without a copy
 	resumed map[uint64]uint64
+	made    uint64 // the step of the newest commit that has returned
 }
 
 const (
@@ -66,6 +68,9 @@ func (j *liveJob) start(name string) {
 func (j *liveJob) train(ctx context.Context, name string, s *Session, weights, counter []int64) error {
 	j.mu.Lock()
 	j.resumed[s.Generation] = s.Step()
+	if made := j.made; s.Step() < made && !j.between {
+		j.t.Errorf("generation %d begins with step %d, after the commit of step %d", s.Generation, s.Step(), made)
+	}
 	j.mu.Unlock()
 	line := func(n int) {
 		if j.onLine != nil {
@@ -91,6 +96,11 @@ func (j *liveJob) train(ctx context.Context, name string, s *Session, weights, c
 		if err := s.Consume(ctx, b); err != nil {
 			return err
 		}
+		if j.early {
+			if err := s.AgreeEarly(ctx); err != nil {
+				return err
+			}
+		}
 		for i := range weights {
 			if i == len(weights)/2 {
 				line(3)
@@ -107,11 +117,12 @@ func (j *liveJob) train(ctx context.Context, name string, s *Session, weights, c
 		if err := s.CommitLive(ctx); err != nil {
 			return err
 		}
+		j.mu.Lock()
+		j.made = max(j.made, s.Step())
 		if s.state.replica.Live() {
-			j.mu.Lock()
 			j.live++
-			j.mu.Unlock()
 		}
+		j.mu.Unlock()
 		line(6)
 	}
 	return nil
@@ -155,11 +166,13 @@ func (j *liveJob) finish() (done int) {
 // from the step that it was in, or from the one before if the gradients were not complete: nobody
 // needs a copy.
 func TestNoStepIsLostOfLiveCommits(t *testing.T) {
-	for line := range liveLines {
+	for line := range 2 * liveLines {
 		for victim := range 3 {
-			t.Run(fmt.Sprintf("rank %d at line %d", victim, line), func(t *testing.T) {
+			line, early := line/2, line%2 == 0
+			t.Run(fmt.Sprintf("rank %d at line %d, early %t", victim, line, early), func(t *testing.T) {
 				t.Parallel()
 				j := newLiveJob(t, 3)
+				j.early = early
 				const at = 17
 				var once sync.Once
 				j.onLine = func(name string, s *Session, n int) {
@@ -182,6 +195,33 @@ func TestNoStepIsLostOfLiveCommits(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestACommitThatWasAgreedOnWaitsForNobody: rank 1 completes no step before rank 0 has committed
+// it.
+func TestACommitThatWasAgreedOnWaitsForNobody(t *testing.T) {
+	j := newLiveJob(t, 3)
+	j.early = true
+	committed, alone := make(chan uint64, 1000), 0
+	j.onLine = func(_ string, s *Session, n int) {
+		switch {
+		case s.Rank == 0 && n == 6:
+			committed <- s.Step()
+		case s.Rank == 1 && n == 4 && s.agreement != nil:
+			alone++
+			for <-committed < s.Step() {
+			}
+		}
+	}
+	for i := range 3 {
+		j.start(fmt.Sprint("w", i))
+	}
+	if done := j.finish(); done != 3 {
+		t.Errorf("%d are done: %v", done, j.errs)
+	}
+	if alone == 0 {
+		t.Error("no commit was agreed on early")
 	}
 }
 
@@ -214,7 +254,7 @@ func TestLiveCommitsUnderKillsAndJoins(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 7))
 			j := newLiveJob(t, 3)
-			j.epochs = 8
+			j.epochs, j.early = 8, seed%2 == 0
 			var mu sync.Mutex
 			next, countdown, kills := 3, 20+random.IntN(40), 0
 			j.onLine = func(name string, s *Session, n int) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -33,7 +34,7 @@ func TestNoticeOfPreemptionMakesAllRanksCommit(t *testing.T) {
 		switch {
 		case s.Step() == 5 && w.name == "w1":
 			f.hub.Update(func() { f.hub.Preempted["w1"] = workerprotocol.Change{Reason: "spot", Until: until} })
-			eventually(t, func() bool { return s.updates.pending() == updatePreempted && notified.Load() == 1 })
+			eventually(t, func() bool { return s.updates.Pending() == updates.Preempted && notified.Load() == 1 })
 		case s.Step() == 9 && w.name == "w0":
 			committed.Store(w.state.Committed().Step)
 		}
@@ -66,7 +67,7 @@ func TestAPreemptedWorkerLeavesInOrder(t *testing.T) {
 				f.hub.Preempted["w1"] = leavingNow
 				f.hub.Removed["w1"], f.hub.Planned = true, true
 			})
-			eventually(t, func() bool { return s.updates.pending() == updatePlanned })
+			eventually(t, func() bool { return s.updates.Pending() == updates.Planned })
 		}
 		return nil
 	}

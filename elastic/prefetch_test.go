@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/elastic/statesync"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
@@ -100,7 +101,7 @@ func grow(t *testing.T, f *fleet, newcomer *probed) int {
 			eventually(t, func() bool {
 				ended := false
 				f.hub.Update(func() { ended = !f.hub.Alive["late"] })
-				return s.updates.pending() == updatePlanned || ended || s.comm.Failed() != nil
+				return s.updates.Pending() == updates.Planned || ended || s.comm.Failed() != nil
 			})
 		}
 		return nil
@@ -234,11 +235,13 @@ func TestGenerationEndsWhileANewcomerWarmsUp(t *testing.T) {
 							wait.Sleep(ctx, 2*time.Millisecond)
 						}
 						if s.Step() == 30 {
-							eventually(t, func() bool { return s.comm.Failed() != nil || s.updates.pending() == updatePlanned || ctx.Err() != nil })
+							eventually(t, func() bool {
+								return s.comm.Failed() != nil || s.updates.Pending() == updates.Planned || ctx.Err() != nil
+							})
 						}
 					}
 					if s.Generation == 2 && s.World == 2 && s.Step() == 32 {
-						eventually(t, func() bool { return s.updates.pending() == updatePlanned || s.comm.Failed() != nil })
+						eventually(t, func() bool { return s.updates.Pending() == updates.Planned || s.comm.Failed() != nil })
 					}
 					return nil
 				}

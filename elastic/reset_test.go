@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 )
 
 // TestResetCallbacksRunOnAllMembersOnceTheStateIsInSync: what they change is the same everywhere,
@@ -42,7 +44,7 @@ func TestResetCallbacksRunOnAllMembersOnceTheStateIsInSync(t *testing.T) {
 			once.Do(func() { f.start("late") })
 		}
 		if s.Generation == 1 && s.Step() == 20 {
-			eventually(t, func() bool { return s.updates.pending() == updatePlanned })
+			eventually(t, func() bool { return s.updates.Pending() == updates.Planned })
 		}
 		mu.Lock()
 		defer mu.Unlock()

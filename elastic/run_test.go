@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/elastic/internal/agentclient"
-	"github.com/regroup-io/regroup/elastic/samples"
-
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
+	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -144,7 +144,7 @@ func TestNewcomerIsTakenInAtACommitOfAllRanks(t *testing.T) {
 			once.Do(func() { f.start("late") })
 		}
 		if w.name == "w1" && s.Generation == 1 && s.Step() == 20 { // one rank knowing is enough
-			eventually(t, func() bool { return s.updates.pending() == updatePlanned })
+			eventually(t, func() bool { return s.updates.Pending() == updates.Planned })
 		}
 		return nil
 	}
@@ -183,11 +183,11 @@ func TestAChangeThatIsUndoneIsNotMade(t *testing.T) {
 			return nil
 		}
 		f.hub.Update(func() { f.hub.Planned = true })
-		eventually(t, func() bool { return s.updates.pending() == updatePlanned })
+		eventually(t, func() bool { return s.updates.Pending() == updates.Planned })
 		heard.Add(1)
 		eventually(t, func() bool { return heard.Load() == 2 })
 		f.hub.Update(func() { f.hub.Withdrawn = true })
-		eventually(t, func() bool { return s.updates.pending() == updateNone })
+		eventually(t, func() bool { return s.updates.Pending() == updates.None })
 		back.Add(1)
 		eventually(t, func() bool { return back.Load() == 2 })
 		return nil
@@ -207,7 +207,7 @@ func TestAStopCommitsAndIsNoEndOfTheTraining(t *testing.T) {
 			f.hub.Update(func() { f.hub.Stopping = true })
 		}
 		if w.name == "w1" && s.Step() == 8 {
-			eventually(t, func() bool { return s.updates.pending() == updateStop })
+			eventually(t, func() bool { return s.updates.Pending() == updates.Stop })
 		}
 		return nil
 	}
@@ -380,7 +380,7 @@ func TestFleetOverTCP(t *testing.T) {
 			once.Do(func() { f.start("late") })
 		}
 		if w.name == "w0" && s.Generation == 1 && s.Step() == 12 {
-			eventually(t, func() bool { return s.updates.pending() == updatePlanned })
+			eventually(t, func() bool { return s.updates.Pending() == updates.Planned })
 		}
 		return nil
 	}
@@ -510,7 +510,7 @@ func TestMetricsKeepTheStepThatTheyAreOf(t *testing.T) {
 }
 
 func TestMetricsThatJSONCannotSayAreLeftOut(t *testing.T) {
-	if m := finite(map[string]float64{"a": 1, "b": math.NaN(), "c": math.Inf(-1)}); len(m) != 1 || m["a"] != 1 {
+	if m := agentclient.Finite(map[string]float64{"a": 1, "b": math.NaN(), "c": math.Inf(-1)}); len(m) != 1 || m["a"] != 1 {
 		t.Errorf("metrics %v", m)
 	}
 }

@@ -3,13 +3,13 @@ package elastic
 import (
 	"context"
 	"fmt"
-	"maps"
-	"math"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 	"github.com/regroup-io/regroup/elastic/internal/checkpointwriter"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
+	"github.com/regroup-io/regroup/elastic/internal/vote"
 	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -36,11 +36,17 @@ type Session struct {
 	state    *State
 	reporter *agentclient.Reporter
 	writer   *checkpointwriter.Writer
-	updates  updates
-	agreed   int64     // the update that all ranks know of since the last step
-	merged   bool      // what the ranks have recorded since the last commit is in the ledger
-	alone    bool      // see CommitAlone
-	alike    uint64    // see Alike
+	updates  *updates.Updates
+	agreed   int64  // the update that all ranks know of since the last step
+	merged   bool   // what the ranks have recorded since the last commit is in the ledger
+	alone    bool   // see CommitAlone
+	alike    uint64 // see Alike
+
+	agreement   *vote.Result // on the next commit, see AgreeEarly; nil = there is none yet
+	ballot      *vote.Vote   // that this rank has, of a Ballot that is not Agreed yet
+	early       bool         // AgreeEarly agrees; the same on all ranks
+	copiedAlone bool         // this rank has copied in the last commit, and not all have
+
 	parting  bool      // the last commit was answered with ErrPlannedChange, and no step was made since
 	began    time.Time // when the state was in sync
 	first    *workerprotocol.FirstStep
@@ -120,14 +126,14 @@ func (s *Session) sumStep(ctx context.Context, b samples.Batch) (stepTotals, err
 	}
 	// Element 2+u counts the ranks on which update u is pending. Sums wrap around, as unsigned ones
 	// do.
-	v := [3 + updateStop]int64{int64(len(b.Indices)), int64(samples.HashSum(b.Indices)), int64(b.Left())}
-	if u := s.updates.pending(); u != updateNone {
+	v := [3 + updates.Stop]int64{int64(len(b.Indices)), int64(samples.HashSum(b.Indices)), int64(b.Left())}
+	if u := s.updates.Pending(); u != updates.None {
 		v[2+u] = 1
 	}
 	if err := collective.Allreduce(ctx, s.comm, v[:], collective.Sum); err != nil {
 		return stepTotals{}, err
 	}
-	for u := updateStop; u > updateNone; u-- {
+	for u := updates.Stop; u > updates.None; u-- {
 		if v[2+u] > 0 {
 			s.agreed = u
 			break
@@ -153,15 +159,8 @@ func (s *Session) advance(b samples.Batch, t stepTotals) {
 // Report sets the metrics that the next progress reports carry; those of rank 0 are shown. NaN and
 // infinities are left out.
 func (s *Session) Report(metrics map[string]float64) {
-	s.metrics, s.measured = finite(metrics), s.state.step
+	s.metrics, s.measured = agentclient.Finite(metrics), s.state.step
 	s.reportProgress()
-}
-
-// finite returns metrics without NaN and infinities, which JSON cannot represent.
-func finite(metrics map[string]float64) map[string]float64 {
-	m := maps.Clone(metrics)
-	maps.DeleteFunc(m, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
-	return m
 }
 
 // reportedMetrics returns the metrics that this rank tells its agent, and the step that they are

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/inproc"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/elastic/samples"
 )
 
@@ -37,7 +38,7 @@ func sessions(t *testing.T, world int, f func(ctx context.Context, s *Session) e
 				errs[rank] = err
 				return
 			}
-			s := &Session{Membership: Membership{Generation: 1, Rank: rank, World: world}, comm: c, state: NewState(samples.NewSampler(10, 3))}
+			s := &Session{updates: updates.New(), Membership: Membership{Generation: 1, Rank: rank, World: world}, comm: c, state: NewState(samples.NewSampler(10, 3))}
 			errs[rank] = f(t.Context(), s)
 			_ = c.Close()
 		})
@@ -86,15 +87,15 @@ func TestEverySampleHasTheSameWeight(t *testing.T) {
 }
 
 func TestNewsOfOneRankReachesAllAtTheSameCommit(t *testing.T) {
-	for news, want := range map[int64]error{updatePlanned: ErrPlannedChange, updateStop: ErrStopped} {
+	for news, want := range map[int64]error{updates.Planned: ErrPlannedChange, updates.Stop: ErrStopped} {
 		for _, steps := range []int{0, 1} { // announced before a step, or before the commit
 			errs := sessions(t, 3, func(ctx context.Context, s *Session) error {
 				if s.CommitDue(0) {
 					return errors.New("a commit is due for no reason")
 				}
 				if s.Rank == 2 {
-					s.updates.announce(news)
-					s.updates.announce(updatePlanned) // does not take the greater one back
+					s.updates.Announce(news)
+					s.updates.Announce(updates.Planned) // does not take the greater one back
 				}
 				for range steps {
 					if err := s.Consume(ctx, s.Next(3)); err != nil {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/checkpointwriter"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
+	"github.com/regroup-io/regroup/elastic/internal/vote"
 	"github.com/regroup-io/regroup/elastic/reshard"
 	"github.com/regroup-io/regroup/elastic/shards"
 	"github.com/regroup-io/regroup/elastic/statesync"
@@ -144,12 +146,12 @@ func (s *Session) settleShards(final bool) error {
 
 // whoLeaves finds out who leaves after a commit, with the same result on all ranks.
 func (s *Session) whoLeaves(ctx context.Context, update int64) (shards.Parting, error) {
-	if update != updatePlanned {
+	if update != updates.Planned {
 		return shards.Parting{}, nil
 	}
 	const unknown, stays, leaves = 0, 1, 2
 	told := make([]int64, s.World)
-	switch s.updates.awaitPlace(ctx) {
+	switch s.updates.AwaitPlace(ctx) {
 	case workerprotocol.PlaceStays:
 		told[s.Rank] = stays
 	case workerprotocol.PlaceLeaves:
@@ -169,11 +171,11 @@ func (s *Session) whoLeaves(ctx context.Context, update int64) (shards.Parting, 
 
 // saveShards makes the parts belong to the commit that was just made. Before ranks leave, all of it
 // is with those who stay. agreed is what all ranks have said with the commit.
-func (s *Session) saveShards(ctx context.Context, final bool, agreed []int64) error {
+func (s *Session) saveShards(ctx context.Context, final bool, agreed vote.Result) error {
 	if s.state.shards == nil {
 		return nil
 	}
-	update, proposal := agreed[0], checkpointwriter.ProposalOf(agreed[8:])
+	update, proposal := agreed.Update, checkpointwriter.ProposalOf(agreed.More)
 	if final && proposal.Due == 0 {
 		return nil
 	}
@@ -185,14 +187,14 @@ func (s *Session) saveShards(ctx context.Context, final bool, agreed []int64) er
 		}
 		x.Save(ctx, c, commit, parting)
 	}
-	if final || update == updateStop {
+	if final || update == updates.Stop {
 		if err := x.Settle(); err != nil { // the program may use the communicator after that
 			return err
 		}
 		return s.writer.FlushParts(ctx, s.comm, x)
 	}
-	s.writer.Decide(proposal, update == updatePreempted, s.Rank, s.World, x)
-	if update != updatePlanned {
+	s.writer.Decide(proposal, update == updates.Preempted, s.Rank, s.World, x)
+	if update != updates.Planned {
 		return nil
 	}
 	if err := x.Settle(); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/elastictest"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/elastic/shards"
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
@@ -227,7 +228,7 @@ func (j *shardedJob) finish() int {
 
 // awaitChange waits until this worker knows that the members change, or cannot go on.
 func awaitChange(t *testing.T, s *Session) {
-	eventually(t, func() bool { return s.updates.pending() != updateNone || s.Comm().Failed() != nil })
+	eventually(t, func() bool { return s.updates.Pending() != updates.None || s.Comm().Failed() != nil })
 }
 
 // TestAShardedStateSurvivesALoss kills one worker at each step in turn, of each world.

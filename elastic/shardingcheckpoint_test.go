@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/elastic/checkpoint"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/elastic/shards"
 )
 
@@ -35,7 +36,7 @@ func shardedRun(t *testing.T, workers int, stop uint64, options func(string, *Op
 			if s.Step() == stop {
 				once.Do(func() {
 					j.hub.Update(func() { j.hub.Stopping = true })
-					eventually(t, func() bool { return s.updates.pending() == updateStop })
+					eventually(t, func() bool { return s.updates.Pending() == updates.Stop })
 				})
 			}
 		}
@@ -253,7 +254,7 @@ func TestTooManyLossesGoBackToACheckpoint(t *testing.T) {
 		case s.Step() == 5 && s.Rank == 0:
 			preempted.Do(func() { // so that this commit is written, and no other one
 				j.hub.Update(func() { j.hub.Preempted["w0"] = leavingNow })
-				eventually(t, func() bool { return s.updates.pending() == updatePreempted })
+				eventually(t, func() bool { return s.updates.Pending() == updates.Preempted })
 			})
 		case len(whole) > 0 && s.Rank == 0 && s.Step() > 15:
 			killed.Do(func() {

@@ -4,80 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
 	"github.com/regroup-io/regroup/elastic/internal/canceler"
+	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
-
-// An update is what the agent has announced about the members. The reductions of a step and of a
-// commit carry it to all ranks; the greatest wins.
-const (
-	updateNone      int64 = iota
-	updatePreempted       // a member's node will be taken away: commit now, and continue
-	updatePlanned         // the members will change
-	updateStop
-)
-
-// updates are those of this worker's agent, and of the program, that not all ranks know of yet.
-type updates struct {
-	preempted atomic.Bool
-	change    atomic.Int64           // updatePlanned or updateStop, else updateNone
-	place     atomic.Pointer[string] // of workerprotocol.Change, of the last planned change; nil = none was heard of
-	heard     chan struct{}          // closed with the first
-}
-
-// setPlace stores what the agent says about this worker's place.
-func (u *updates) setPlace(place string) {
-	if u.place.Swap(&place) == nil {
-		close(u.heard)
-	}
-}
-
-// placeTimeout is how long a worker that knows of a planned change from the others waits for its
-// own agent, which hears of it at about the same time.
-const placeTimeout = 250 * time.Millisecond
-
-// awaitPlace returns what the agent says about this worker's place in a planned change; empty = it
-// does not say.
-func (u *updates) awaitPlace(ctx context.Context) string {
-	select {
-	case <-u.heard:
-	case <-time.After(placeTimeout):
-	case <-ctx.Done():
-	}
-	if place := u.place.Load(); place != nil {
-		return *place
-	}
-	return ""
-}
-
-func (u *updates) pending() int64 {
-	if c := u.change.Load(); c != updateNone || !u.preempted.Load() {
-		return c
-	}
-	return updatePreempted
-}
-
-func (u *updates) announce(update int64) {
-	if update == updatePreempted {
-		u.preempted.Store(true)
-		return
-	}
-	for {
-		known := u.change.Load()
-		if known >= update || u.change.CompareAndSwap(known, update) {
-			return
-		}
-	}
-}
-
-// withdraw revokes a planned change, unless a commit has carried it already.
-func (u *updates) withdraw() { u.change.CompareAndSwap(updatePlanned, updateNone) }
 
 // errOrphaned: this worker's agent is gone for good, as far as the worker can tell.
 var errOrphaned = errors.New("the agent of this node is gone")
@@ -115,13 +50,13 @@ func watch(ctx context.Context, agent *agentclient.Client, orphanTimeout time.Du
 		last = change
 		switch change.Kind {
 		case workerprotocol.ChangePlanned:
-			s.updates.setPlace(change.Place)
-			s.updates.announce(updatePlanned)
+			s.updates.SetPlace(change.Place)
+			s.updates.Announce(updates.Planned)
 		case workerprotocol.ChangeUndone:
-			s.updates.setPlace("")
-			s.updates.withdraw()
+			s.updates.SetPlace("")
+			s.updates.Withdraw()
 		case workerprotocol.ChangeStop:
-			s.updates.announce(updateStop)
+			s.updates.Announce(updates.Stop)
 		case workerprotocol.ChangeLeaving:
 			preempted(PreemptionNotice{Reason: change.Reason, Until: change.Until})
 		case workerprotocol.ChangeLost:
@@ -149,7 +84,7 @@ type PreemptionNotice struct {
 // That is all it takes to leave: where something can take this worker's place a planned change
 // follows, and Run returns after the commit that carries it.
 func (r *runner) preempted(ctx context.Context, s *Session, n PreemptionNotice) {
-	s.updates.announce(updatePreempted)
+	s.updates.Announce(updates.Preempted)
 	if n == r.preemption {
 		return // each generation gets it again
 	}

@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/regroup-io/regroup/elastic"
@@ -219,6 +220,26 @@ func rgo_elastic_commit(h C.uint64_t) C.int {
 //export rgo_elastic_commit_live
 func rgo_elastic_commit_live(h C.uint64_t) C.int {
 	return with(h, (*training).commitLive)
+}
+
+//export rgo_elastic_ballot
+func rgo_elastic_ballot(h C.uint64_t, out *C.int64_t) C.int {
+	return with(h, func(t *training) error {
+		if out == nil {
+			return invalidf("nowhere to put the values")
+		}
+		return t.ballot(unsafe.Slice((*int64)(out), C.RG_BALLOT))
+	})
+}
+
+//export rgo_elastic_agreed
+func rgo_elastic_agreed(h C.uint64_t, greatest *C.int64_t) C.int {
+	return with(h, func(t *training) error {
+		if greatest == nil {
+			return invalidf("no values")
+		}
+		return t.agreed(slices.Clone(unsafe.Slice((*int64)(greatest), C.RG_BALLOT)))
+	})
 }
 
 //export rgo_elastic_alike

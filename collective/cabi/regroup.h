@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 2
-#define RG_ABI_MINOR 1
+#define RG_ABI_MINOR 2
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -364,6 +364,18 @@ int rg_elastic_commit(rg_elastic elastic);
  *   rg_elastic_changed, optimizer's step
  *   rg_elastic_commit_live                  a loss: the state counts as committed, as it is */
 int rg_elastic_commit_live(rg_elastic elastic);
+/* What this rank has to say in the next commit, which then waits for nobody: RG_BALLOT values, of which the greatest on all ranks count,
+ * found by an operation that no rank completes before all have what the step needs of others, such as one after those of the gradients.
+ * RG_END = there is nothing to agree on, on all ranks: the last commit made copies, or the data is recorded.
+ *
+ *   rg_elastic_ballot, RG_ALLREDUCE with RG_MAX, rg_elastic_agreed
+ *   optimizer's step
+ *   rg_elastic_commit_live
+ *
+ * If the operation fails because a peer is lost the step can be made, without rg_elastic_agreed. */
+#define RG_BALLOT 8
+int rg_elastic_ballot(rg_elastic elastic, int64_t values[RG_BALLOT]);
+int rg_elastic_agreed(rg_elastic elastic, const int64_t greatest[RG_BALLOT]);
 /* What must be equal on all ranks at their next commits, as a hash. A commit where it is not is RG_DIVERGED on all of them. */
 int rg_elastic_alike(rg_elastic elastic, uint64_t hash);
 /* Says that what is live has changed since the last commit, or is about to. rg_elastic_consume says so too. At the latest before

@@ -79,6 +79,22 @@ func (t *training) commitLive() error {
 	})
 }
 
+func (t *training) ballot(values []int64) error {
+	return t.in(func(s *elastic.Session) error {
+		t.tellStop(s)
+		all := s.Ballot()
+		if all == nil {
+			return errNoBallot
+		}
+		copy(values, all)
+		return nil
+	})
+}
+
+func (t *training) agreed(greatest []int64) error {
+	return t.in(func(s *elastic.Session) error { return s.Agreed(greatest) })
+}
+
 // tellStop has all ranks leave at the next commit, if this process was asked to end.
 func (t *training) tellStop(s *elastic.Session) {
 	if t.stopping.Load() {

@@ -55,10 +55,11 @@ type training struct {
 }
 
 var (
-	errNotIn   = invalidf("the host is in no session: it comes from rg_elastic_next")
-	errStarted = invalidf("the training has begun: the state is registered before")
-	errNoEntry = fmt.Errorf("%w: what the ranks did before their state was registered ends here", errEnd)
-	errClosing = errors.New("the host closes its training")
+	errNotIn    = invalidf("the host is in no session: it comes from rg_elastic_next")
+	errStarted  = invalidf("the training has begun: the state is registered before")
+	errNoEntry  = fmt.Errorf("%w: what the ranks did before their state was registered ends here", errEnd)
+	errNoBallot = fmt.Errorf("%w: there is nothing to agree on before the next commit", errEnd)
+	errClosing  = errors.New("the host closes its training")
 )
 
 func newTraining(options string) (*training, error) {

@@ -1,6 +1,6 @@
 """What a commit at each step costs: a script for Horovod on this machine, whose state is large.
 
-    python bench/commit.py [--mib 256] [--step 0.05] [--ranks 3] [--rounds 3]
+    python bench/commit.py [--mib 256] [--step 0.05] [--ranks 3] [--rounds 3] [--last]
 
 Jobs that do not commit, that commit without copying (commit_mode="live") and that copy ("copied") are
 run in turn. Prints the medians of the rounds: how long a step lasts, what of it is the commit, and how
@@ -31,7 +31,7 @@ def worker() -> None:
 
     import regroup.torch as hvd
 
-    mode, lasts = os.environ["MODE"], float(os.environ["STEP"])
+    mode, lasts, last = os.environ["MODE"], float(os.environ["STEP"]), bool(os.environ["LAST"])
     torch.set_num_threads(1)
     hvd.init()
     net = torch.nn.Linear(256, 256)
@@ -48,8 +48,12 @@ def worker() -> None:
         while state.steps < WARM + STEPS:
             began = time.perf_counter()
             optimizer.zero_grad()
-            net(torch.ones(2, 256)).square().mean().backward()
+            loss = net(torch.ones(2, 256)).square().mean()
+            if not last:
+                loss.backward()  # what it reduces is reduced while it goes on
             time.sleep(max(0.0, lasts - (time.perf_counter() - began)))
+            if last:
+                loss.backward()
             optimizer.step()
             state.steps += 1
             trained = time.perf_counter()
@@ -66,7 +70,7 @@ def worker() -> None:
 
 def measure(mode: str, args: argparse.Namespace) -> Tuple[float, float]:
     """Milliseconds of a step and of a commit in one job."""
-    env = {"WORKER": "1", "MODE": mode, "STEP": str(args.step), "MIB": str(args.mib)}
+    env = {"WORKER": "1", "MODE": mode, "STEP": str(args.step), "MIB": str(args.mib), "LAST": "1" if args.last else ""}
     command = ["--recovery", "in-process", "--workers", str(args.ranks), "--", sys.executable, os.path.abspath(__file__)]
     with jobs.Job(*command, env=env) as job:
         took = job.wait().lines(r"\btook step=")
@@ -81,6 +85,7 @@ def main() -> None:
     parser.add_argument("--step", type=float, default=0.05, help="seconds that a step lasts without a commit")
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--last", action="store_true", help="all gradients are reduced at the end of a step, and waited for")
     args = parser.parse_args()
     found: Dict[str, List[Tuple[float, float]]] = {mode: [] for mode in MODES}
     for _ in range(args.rounds):

@@ -28,7 +28,7 @@ SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND, RECV, JOIN = range(1, 11)
 
 ABI_MAJOR = 2
-ABI_MINOR = 1
+ABI_MINOR = 2
 
 
 class Op(ctypes.Structure):
@@ -143,6 +143,8 @@ _functions = {
     "rg_elastic_check_updates": (_handle,),
     "rg_elastic_commit": (_handle,),
     "rg_elastic_commit_live": (_handle,),
+    "rg_elastic_ballot": (_handle, POINTER(c_int64)),
+    "rg_elastic_agreed": (_handle, POINTER(c_int64)),
     "rg_elastic_alike": (_handle, c_uint64),
     "rg_elastic_changed": (_handle,),
     "rg_elastic_unchanged": (_handle, POINTER(c_int32)),
@@ -279,6 +281,9 @@ def counts(numbers: Optional[Sequence[int]]) -> Any:
     """Numbers as an Op takes them, None if there are none."""
     return None if numbers is None else (c_int64 * len(numbers))(*numbers)
 
+
+#: RG_BALLOT, the number of values of Training.ballot.
+BALLOT = 8
 
 #: How long a wait stays in C. In between the interpreter handles signals, so that Ctrl-C works.
 POLL_MS = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 from . import _library
 from ._library import check, library
@@ -134,6 +134,21 @@ class Training:
         """Commits the state without a copy of what is live, unless a rank calls commit, or it is time
         for a copy."""
         check(self._lib.rg_elastic_commit_live(self.handle))
+
+    def ballot(self) -> Optional[Any]:
+        """What this rank has to say in the next commit_live, as an array of BALLOT int64; None if there is nothing to agree on
+        before it, on any rank."""
+        values = (ctypes.c_int64 * _library.BALLOT)()
+        status = self._lib.rg_elastic_ballot(self.handle, values)
+        if status == _library.END:
+            return None
+        check(status)
+        return values
+
+    def agreed(self, greatest: Any) -> None:
+        """Says what the greatest of these values on all ranks are, so that the next commit_live waits
+        for nobody. No rank may know them before all have what the step needs of others."""
+        check(self._lib.rg_elastic_agreed(self.handle, greatest))
 
     def alike(self, digest: bytes) -> None:
         """Says what must be equal on all ranks at their next commit, else a DivergedError."""

@@ -1,5 +1,7 @@
 """Commits that copy nothing: whichever line of a step a rank dies at, no step is lost or made twice."""
 
+import os
+import tempfile
 import unittest
 from unittest import mock
 
@@ -48,8 +50,16 @@ class Live(unittest.TestCase):
                 self.assertIn("commits copy nothing that only optimizers change;", job.output)
 
     def test_without_a_sampler(self):
-        job, begun = self.run_job("stepped", WITHOUT="sampler")
-        self.assertEqual({MOMENT}, begun, job.output)
+        """Ranks agree on a commit before the optimizer's step, and none of it is lost."""
+        for line in "forward", "optimizer", "stepped", "committed":
+            with self.subTest(line=line):
+                job, begun = self.run_job(line, WITHOUT="sampler")
+                self.assertEqual({MOMENT}, begun, job.output)
+
+    def test_a_commit_waits_for_nobody(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job, _ = self.run_job("stepped", WITHOUT="sampler", COMMITTED=os.path.join(folder, "committed"))
+        self.assertIn("was first: rank 0", job.output)
 
     def test_what_live_commits_cannot_bear(self):
         """Then they are copies, and what a job does is the same."""

@@ -3,6 +3,8 @@ package agentclient
 import (
 	"cmp"
 	"context"
+	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -160,4 +162,11 @@ func (r *Reporter) send(ctx context.Context) bool {
 		_ = r.client.post(ctx, workerprotocol.PathReport, progress) // the next one replaces it anyway
 	}
 	return sent
+}
+
+// Finite returns metrics without NaN and infinities, which JSON cannot represent.
+func Finite(metrics map[string]float64) map[string]float64 {
+	m := maps.Clone(metrics)
+	maps.DeleteFunc(m, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+	return m
 }

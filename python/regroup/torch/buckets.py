@@ -16,6 +16,7 @@ from . import tensors
 from .calls import Call
 from .gpus import engine
 from .sparse import start_sparse
+from .world import world
 
 #: Most bytes of the first bucket, which is small so that a reduction starts early.
 FIRST_BYTES = 1 << 20
@@ -207,6 +208,9 @@ class Reducer:
             bucket = self._buckets[self._next]
             bucket.launch(self._comm, name, self._detail, self._op, self._compression)
             self._next += 1
+        if self._next == len(self._buckets) and not self._sparse and world.reduced is not None:
+            if self._comm is world.communicator:
+                world.reduced()
 
     def _is_missing(self, member: int) -> bool:
         if self._learning:

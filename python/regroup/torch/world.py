@@ -88,6 +88,8 @@ class World:
         self.prologue: Any = None  # elastic.prologue.Prologue, which records them, from the first on
         self.training: Optional[Training] = None  # while elastic.run goes on
         self.sampler: Any = None  # the elastic sampler whose samples are accounted for
+        #: Called when the reductions of all gradients of a step were started, among all ranks.
+        self.reduced: Optional[Callable[[], None]] = None
         self.consumed = False  # a step was made since the last commit
         self.entries = 0  # grows with every communicator: resources of one are created again for the next
         self._communicator: Optional[Communicator] = None

@@ -5,13 +5,16 @@ DIES="rank@step:line" has a rank of the first generation kill itself in a step: 
 "backward", "optimizer" (within the optimizer's step), "stepped", "save" (in the commit) or "committed".
 SPOILS is what the script does that live commits cannot bear: "data" changes weights where PyTorch does
 not count it, "between" communicates before the commit, "rarely" commits each second step, "restores"
-returns to the last commit once. COPIES_ONLY has the state copy. WITHOUT is "sampler" or "".
+returns to the last commit once. WITHOUT is "sampler" or "". COMMITTED is a file in which rank 0 says
+what it has committed; before its own commits rank 1 looks whether rank 0 has made the same.
 """
 
 import hashlib
 import logging
 import os
+import pathlib
 import signal
+import time
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -22,6 +25,7 @@ SPOILS, WITHOUT = os.environ.get("SPOILS", ""), os.environ.get("WITHOUT", "")
 victim, _, where = os.environ.get("DIES", "-1@-1:").partition("@")
 moment, _, LINE = where.partition(":")
 VICTIM, MOMENT, EPOCHS = int(victim), int(moment), 3
+COMMITTED = pathlib.Path(os.environ["COMMITTED"]) if "COMMITTED" in os.environ else None
 
 logging.basicConfig(format="says: %(message)s", level=logging.INFO)
 class Counts(torch.nn.Module):
@@ -41,6 +45,8 @@ hvd.init()
 torch.manual_seed(7)
 inputs, wanted = torch.randn(90, 12), torch.randn(90, 3)
 model = torch.nn.Sequential(torch.nn.Linear(12, 40), Counts(), torch.nn.GELU(), torch.nn.Linear(40, 3))
+if WITHOUT == "sampler":  # so much that copies are worth avoiding: only then ranks agree before a step
+    model.table = torch.nn.Parameter(torch.zeros(4 << 20), requires_grad=False)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 parts = {} if WITHOUT == "sampler" else {"sampler": hvd.elastic.ElasticSampler(range(90))}
@@ -61,6 +67,16 @@ def has():
 def dies(line):
     if (hvd.rank(), state.steps, line) == (VICTIM, MOMENT, LINE) and hvd.size() == 3:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def looks():
+    """Gives rank 0 time to commit what this rank has not."""
+    until = time.monotonic() + 0.2
+    while COMMITTED and hvd.rank() == 1 and time.monotonic() < until:
+        if COMMITTED.exists() and COMMITTED.read_text() == f"{state.steps}.":
+            say("was first: rank 0", step=state.steps)
+            return
+        time.sleep(0.002)
 
 
 def batches():
@@ -91,6 +107,7 @@ def train(state):
             state.sampler.record_batch(0, 2)
         say("steps", step=state.steps, hash=has())
         dies("stepped")
+        looks()
         if SPOILS == "between":
             hvd.allreduce(torch.ones(1), name="between")
         if SPOILS == "restores" and state.steps == 20 and not restored:
@@ -100,6 +117,8 @@ def train(state):
         elif SPOILS != "rarely" or state.steps % 2 == 0:
             state.commit()
             say("commits", step=state.steps)
+            if COMMITTED and hvd.rank() == 0:
+                COMMITTED.write_text(f"{state.steps}.")
         dies("committed")
     say(f"says: {state.describe()};")
     say("ends", step=state.steps, hash=has(), account=state.sampler.epoch if parts else 0)

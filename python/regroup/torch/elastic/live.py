@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from typing import Any, Callable, List, Optional
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ... import _library
-from ...errors import HostsUpdatedInterrupt, InvalidArgumentError
+from ... import _library as lib
+from ...errors import DivergedError, HostsUpdatedInterrupt, InvalidArgumentError, WorkerLostError
 from ...training import Training
+from ..world import world
 from .sampler import ElasticSampler
 
 #: What TorchState takes as commit_mode.
@@ -55,17 +57,31 @@ class LiveCommits:
         self._early = False  # tensors had changed before the first of them
         self._pure = False  # the step before this commit was as live commits need it
         self._training: Optional[Training] = None
+        self._optimizers: List[Any] = []
+        self._explain: Callable[[], None] = lambda: None
+        self._agreed = False  # on the next commit, as far as that is done before
+        self._request: Optional[int] = None  # of the operation for it
+        self._ballot: Any = None  # its memory
         self._hook: Any = None
 
-    def begin(self, training: Training, in_use: Callable[[], List[torch.Tensor]], size: int) -> None:
-        """Begins with a state whose live tensors have size bytes and are what in_use returns."""
+    def begin(
+        self,
+        training: Training,
+        in_use: Callable[[], List[torch.Tensor]],
+        size: int,
+        optimizers: List[Any],
+        explain: Callable[[], None],
+    ) -> None:
+        """Begins with a state whose live tensors have size bytes, are what in_use returns, and are
+        changed by optimizers. explain raises an error about what is not alike on all ranks."""
         if self.never is None and size < (1 if self.wanted else _WORTH):
             self.never = f"a copy of {size} bytes costs nothing"
         if self.never is not None:
             self._stop(self.never)
             return
-        self._in_use, self._training = in_use, training
+        self._in_use, self._training, self._optimizers, self._explain = in_use, training, optimizers, explain
         self._hook = register_optimizer_step_pre_hook(self._before_step)
+        world.reduced = self.reduced
 
     def describe(self) -> str:
         """What the next commits do, and why."""
@@ -81,15 +97,15 @@ class LiveCommits:
         """Ends what begin began."""
         if self._hook is not None:
             self._hook.remove()
-            self._hook = None
+            self._hook, world.reduced = None, None
 
     def enter(self) -> None:
         """Begins a generation: there is a copy of the state."""
-        self._live = False
+        self._live, self._request = False, None
         self._note()
 
     def _note(self) -> None:
-        self._steps, self._early = 0, False
+        self._steps, self._early, self._agreed = 0, False, False
         try:
             self._versions = [t._version for t in self._in_use()]
         except RuntimeError as e:  # inference tensors have no version
@@ -103,8 +119,38 @@ class LiveCommits:
         if self._steps == 0:
             self._early = self._touched()
             self._compare()
+            if any(optimizer is o for o in self._optimizers):
+                self._agree()
         self._steps += 1
-        self._started = _library.started
+        self._started = lib.started
+
+    def reduced(self) -> None:
+        """Called when the reductions of all gradients of a step were started."""
+        training, comm = world.training, world.communicator
+        if training is None or comm is None or self._agreed or self._request is not None:
+            return
+        self._ballot = training.ballot()
+        if self._ballot is not None:
+            at, count = ctypes.addressof(self._ballot), len(self._ballot)
+            self._request = comm.named.allreduce(at, count, lib.INT64, lib.MAX, start=True, name="regroup.commit")
+
+    def _agree(self) -> None:
+        """Agrees with the other ranks on the commit of this step, after its gradients were reduced:
+        after the step they would wait for the slowest."""
+        self.reduced()  # unless that was done before
+        self._agreed = True
+        request, self._request = self._request, None
+        if request is None:
+            return
+        try:
+            lib.wait(request)
+        except WorkerLostError:
+            return  # this rank can make the step, and so it does
+        try:
+            world.training.agreed(self._ballot)
+        except DivergedError:
+            self._explain()
+            raise
 
     def _compare(self) -> None:
         """Finds out, in the first steps, whether tensors have changed since the last commit without
@@ -119,11 +165,14 @@ class LiveCommits:
 
     def before(self) -> None:
         """Called when a commit begins, before its own operations."""
-        self._pure = self._steps == 1 and not self._early and self._started == _library.started
+        self._pure = self._steps == 1 and not self._early and self._started == lib.started
 
     def commit(self, training: Training, samplers: List[ElasticSampler]) -> None:
         """Commits, in one of the ways."""
+        if self._hook is not None and not self._agreed:  # without a step, but others may have made one
+            self._agree()
         if self.never is not None:
+            self._agreed = False
             training.commit()
             return
         live = True
@@ -165,4 +214,4 @@ class LiveCommits:
         if self._live and self._touched():
             training.changed()
             self._stop("the program restores the state")
-        self._steps = 0
+        self._steps, self._agreed = 0, False

@@ -261,7 +261,8 @@ class TorchState(ObjectState):
             live.never = live.never or f"operations of the backend {dist.get_backend()} before a commit cannot be seen"
         if live.never is None:
             size = sum(h.set_live(training) for h in handlers)
-        live.begin(training, lambda: [t for h in handlers for t in h.in_use], size)
+        optimizers = [h.value for h in handlers if isinstance(h, OptimizerHandler)]
+        live.begin(training, lambda: [t for h in handlers for t in h.in_use], size, optimizers, self._tell_difference)
 
     def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
         super()._enter(training, lost, survivor)
