@@ -120,6 +120,44 @@ func TestNewsOfOneRankReachesAllAtTheSameCommit(t *testing.T) {
 	}
 }
 
+// TestWhatIsAgreedOnEarly: what ranks say with a commit they can say before the step too, and what
+// differs is the same error.
+func TestWhatIsAgreedOnEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		say  func(s *Session)
+		want error
+	}{
+		"alike":          {func(s *Session) { s.Alike(8) }, nil},
+		"unlike":         {func(s *Session) { s.Alike(uint64(s.Rank) << 1) }, ErrUnlike},
+		"another commit": {func(s *Session) { s.state.replica.Commit(nil, 1, uint64(s.Rank)) }, samples.ErrDiverged},
+		"a planned change": {func(s *Session) {
+			if s.Rank == 1 {
+				s.updates.Announce(updates.Planned)
+			}
+		}, ErrPlannedChange},
+	} {
+		errs := sessions(t, 2, func(ctx context.Context, s *Session) error {
+			s.early = true // as after a commit that has copied nothing
+			c.say(s)
+			if err := s.AgreeEarly(ctx); err != nil {
+				if s.agreement != nil {
+					return errors.New("there is an agreement")
+				}
+				return err
+			}
+			if err := s.comm.Close(); err != nil { // nothing more is said to the others
+				return err
+			}
+			return s.CommitLive(ctx)
+		})
+		for rank, err := range errs {
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: rank %d: %v, want %v", name, rank, err, c.want)
+			}
+		}
+	}
+}
+
 func TestCommitsAtDifferentStepsAreRefused(t *testing.T) {
 	errs := sessions(t, 2, func(ctx context.Context, s *Session) error {
 		s.state.step = uint64(s.Rank)

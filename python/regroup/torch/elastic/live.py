@@ -120,7 +120,11 @@ class LiveCommits:
             self._early = self._touched()
             self._compare()
             if any(optimizer is o for o in self._optimizers):
-                self._agree()
+                try:
+                    self._agree()
+                except DivergedError:
+                    self._explain()
+                    raise
         self._steps += 1
         self._started = lib.started
 
@@ -146,11 +150,7 @@ class LiveCommits:
             lib.wait(request)
         except WorkerLostError:
             return  # this rank can make the step, and so it does
-        try:
-            world.training.agreed(self._ballot)
-        except DivergedError:
-            self._explain()
-            raise
+        world.training.agreed(self._ballot)
 
     def _compare(self) -> None:
         """Finds out, in the first steps, whether tensors have changed since the last commit without
