@@ -80,7 +80,8 @@ func (s *Session) Commit(ctx context.Context) error { return s.commitOr(ctx, fal
 // CommitLive is Commit, but tensors that are Live are not copied: they are the commit until they
 // change. So there is none while a step changes them, and then for those who survive the loss of a
 // peer it counts that they have come here: all gradients were complete, or they would not have.
-// From time to time, and when a copy is needed, all ranks make one.
+// From time to time, and when a copy is needed, all ranks make one. After AgreeEarly it waits for
+// nobody.
 //
 // If ranks can fail between the step and this call, in other operations, the state returns to the
 // last commit that was copied.

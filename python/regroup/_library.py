@@ -27,6 +27,9 @@ SUM, AVERAGE, PRODUCT, MIN, MAX = range(5)
 #: What an Op does.
 ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND, RECV, JOIN = range(1, 11)
 
+#: How many values Training.ballot returns.
+BALLOT = 8
+
 ABI_MAJOR = 2
 ABI_MINOR = 2
 
@@ -281,9 +284,6 @@ def counts(numbers: Optional[Sequence[int]]) -> Any:
     """Numbers as an Op takes them, None if there are none."""
     return None if numbers is None else (c_int64 * len(numbers))(*numbers)
 
-
-#: RG_BALLOT, the number of values of Training.ballot.
-BALLOT = 8
 
 #: How long a wait stays in C. In between the interpreter handles signals, so that Ctrl-C works.
 POLL_MS = 200

@@ -6,7 +6,7 @@ DIES="rank@step:line" has a rank of the first generation kill itself in a step: 
 SPOILS is what the script does that live commits cannot bear: "data" changes weights where PyTorch does
 not count it, "between" communicates before the commit, "rarely" commits each second step, "restores"
 returns to the last commit once. WITHOUT is "sampler" or "". COMMITTED is a file in which rank 0 says
-what it has committed; before its own commits rank 1 looks whether rank 0 has made the same.
+which commit it has come out of; rank 1 waits for that before its own, if all have agreed on it early.
 """
 
 import hashlib
@@ -69,14 +69,13 @@ def dies(line):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def looks():
-    """Gives rank 0 time to commit what this rank has not."""
-    until = time.monotonic() + 0.2
-    while COMMITTED and hvd.rank() == 1 and time.monotonic() < until:
-        if COMMITTED.exists() and COMMITTED.read_text() == f"{state.steps}.":
-            say("was first: rank 0", step=state.steps)
-            return
+def waits():
+    """Rank 1 lets rank 0 commit first, which would never end if that waited for rank 1."""
+    if COMMITTED is None or hvd.rank() != 1 or state._live._ballot is None:
+        return
+    while not COMMITTED.exists() or COMMITTED.read_text() != f"{state.steps}.":
         time.sleep(0.002)
+    say("was first: rank 0", step=state.steps)
 
 
 def batches():
@@ -107,7 +106,7 @@ def train(state):
             state.sampler.record_batch(0, 2)
         say("steps", step=state.steps, hash=has())
         dies("stepped")
-        looks()
+        waits()
         if SPOILS == "between":
             hvd.allreduce(torch.ones(1), name="between")
         if SPOILS == "restores" and state.steps == 20 and not restored:
@@ -115,10 +114,12 @@ def train(state):
             state.restore()
             say("restores", step=state.steps, hash=has())
         elif SPOILS != "rarely" or state.steps % 2 == 0:
-            state.commit()
+            try:
+                state.commit()
+            finally:  # it has also committed when the members change
+                if COMMITTED and hvd.rank() == 0:
+                    COMMITTED.write_text(f"{state.steps}.")
             say("commits", step=state.steps)
-            if COMMITTED and hvd.rank() == 0:
-                COMMITTED.write_text(f"{state.steps}.")
         dies("committed")
     say(f"says: {state.describe()};")
     say("ends", step=state.steps, hash=has(), account=state.sampler.epoch if parts else 0)
