@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -38,9 +39,12 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 	if l.Spec.Processes.Encrypt {
 		env[workerprotocol.EnvEncrypt] = "1"
 	}
-	defaults = map[string]string{"PYTHONUNBUFFERED": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
-	if len(l.Members) > 1 {
-		defaults["OMP_NUM_THREADS"] = "1" // or they would compete for the processors
+	defaults = map[string]string{}
+	for _, v := range spec.DefaultVariables {
+		defaults[v.Name] = v.Default
+	}
+	if len(l.Members) == 1 {
+		delete(defaults, "OMP_NUM_THREADS") // nobody competes with it for the processors
 	}
 	if w.ref.Generation == 0 {
 		return env, defaults

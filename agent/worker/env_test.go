@@ -106,7 +106,7 @@ func TestTorchrunsVariables(t *testing.T) {
 		"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "3", "HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "2", "LOCAL_RANK": "1",
 		"ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True", "CUDA_VISIBLE_DEVICES": "",
 	})
-	expect(defaults, map[string]string{"OMP_NUM_THREADS": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"})
+	expect(defaults, map[string]string{"OMP_NUM_THREADS": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "THP_MEM_ALLOC_ENABLE": "1"})
 	env, defaults = run(two[:1], 0, Config{}, spec.Processes{Role: "trainer", Store: spec.StoreRank0}, nil)
 	expect(env, map[string]string{"ROLE_NAME": "trainer", "TORCHELASTIC_USE_AGENT_STORE": "False"})
 	expect(defaults, map[string]string{"OMP_NUM_THREADS": ""}) // one worker has all processors

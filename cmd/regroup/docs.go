@@ -105,6 +105,10 @@ func environmentPage() (string, error) {
 	for _, v := range spec.AgentVariables {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", v.Name, v.What)
 	}
+	b.WriteString("\n## Set by the agent unless the job or its own environment sets them\n\n| variable | value | what |\n|---|---|---|\n")
+	for _, v := range spec.DefaultVariables {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", v.Name, code(v.Default), v.What)
+	}
 	return b.String(), nil
 }
 

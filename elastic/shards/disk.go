@@ -66,7 +66,7 @@ func (s *State) Unpin(p *Pinned) {
 		}
 	}
 	if p.set.pins == 0 {
-		s.free = append(s.free, p.set.data)
+		s.memory.Put(p.set.data)
 	}
 }
 

@@ -75,7 +75,7 @@ func (s *State) protect(ctx context.Context, c Communicator, g *group, commit Co
 		from, to = g.stripe(g.at, of)
 		k.start(func() error { return sendRange(ctx, c, g.ranks[of], own, from, to, s.most) })
 	}
-	p.parity = s.buffer(size)
+	p.parity = s.memory.Get(size)
 	k.start(func() error {
 		clear(p.parity)
 		if err := recvXOR(ctx, c, sources, p.parity, s.most); err != nil {
@@ -91,7 +91,7 @@ func (s *State) protect(ctx context.Context, c Communicator, g *group, commit Co
 func (s *State) dropIncomplete() {
 	for _, p := range s.protections {
 		if !p.kept && p.parity != nil {
-			s.free = append(s.free, p.parity)
+			s.memory.Put(p.parity)
 			p.parity = nil
 		}
 	}

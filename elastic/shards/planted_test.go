@@ -30,7 +30,7 @@ var bugs = []struct {
 		{"save.go", "\tk.wait.Wait()\n\ts.copying = nil", "\tif !isPlanted(\"\") {\n\t\tk.wait.Wait()\n\t}\n\ts.copying = nil"},
 	}},
 	{"keeps copies that have not arrived", []int{1, 2, 4, 7}, []change{
-		{"save.go", `s.most); err != nil {`, `s.most); err != nil && !isPlanted("") {`},
+		{"save.go", `x.filled = err == nil`, `x.filled = err == nil || isPlanted("")`},
 	}},
 	{"commits what is in memory later", []int{1, 7}, []change{
 		{"save.go", "\tcopyParts(own.parts, all)\n", "\tif isPlanted(\"\") {\n\t\town.parts = all\n\t} else {\n\t\tcopyParts(own.parts, all)\n\t}\n"},

@@ -222,7 +222,7 @@ func (s *State) rebuild(ctx context.Context, c Communicator, t *table, commit Co
 			send[keeper] = append(send[keeper], func() error { return sendRange(ctx, c, keeper, p.own, from, end, s.most) })
 			continue
 		}
-		x := newSet(commit, t.parts(r.pieces), s.buffer)
+		x := newSet(commit, t.parts(r.pieces), &s.memory)
 		rebuilt = append(rebuilt, x)
 		copy(x.data, p.parity)
 		var sources []source
@@ -241,6 +241,9 @@ func (s *State) rebuild(ctx context.Context, c Communicator, t *table, commit Co
 	start(recv)
 	wg.Wait()
 	if err := context.Cause(ctx); err != nil {
+		for _, x := range rebuilt {
+			s.memory.Put(x.data)
+		}
 		return fmt.Errorf("rebuild parts from their parity: %w", err)
 	}
 	s.sets = append(s.sets, rebuilt...)

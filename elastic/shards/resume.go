@@ -188,11 +188,12 @@ func (r *resuming) read(ctx context.Context, replica *statesync.Replica) (*set, 
 		mine = failed.Error()
 	}
 	said, err := gather(ctx, r.comm, mine)
-	if err != nil {
-		return nil, err
-	}
 	if rank := slices.IndexFunc(said, func(text string) bool { return text != "" }); rank >= 0 {
 		r.refused = fmt.Sprintf("rank %d: %s", rank, said[rank])
+	}
+	if err != nil || r.refused != "" {
+		r.memory.Put(x.data)
+		return nil, err
 	}
 	return x, nil
 }
@@ -294,14 +295,14 @@ func (r *resuming) readers(file string) (ranks []int) {
 	return ranks
 }
 
-// load reads this member's share.
+// load reads this member's share; what the set has is undefined if there is an error.
 func (r *resuming) load() (*set, error) {
 	mine := r.shares[r.comm.Rank()]
 	pieces := make([]reshard.Piece, len(mine))
 	for i, p := range mine {
 		pieces[i] = p.Piece
 	}
-	x := newSet(Commit{}, r.table.parts(pieces), r.buffer)
+	x := newSet(Commit{}, r.table.parts(pieces), &r.memory)
 	files := map[string]*checkpoint.PartFile{}
 	defer func() {
 		for _, f := range files {
@@ -315,7 +316,7 @@ func (r *resuming) load() (*set, error) {
 		if f == nil {
 			var err error
 			if f, err = r.disk.Dir.OpenPart(r.set, p.file); err != nil {
-				return nil, errors.Join(err, g.Wait())
+				return x, errors.Join(err, g.Wait())
 			}
 			files[p.file] = f
 		}

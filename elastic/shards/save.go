@@ -13,9 +13,10 @@ import (
 type copying struct {
 	wait sync.WaitGroup
 
-	mu   sync.Mutex
-	err  error
-	kept []*set // the copies of others' parts that are complete
+	sets []*set // what this member receives
+
+	mu  sync.Mutex
+	err error
 }
 
 func (k *copying) start(f func() error) {
@@ -30,10 +31,14 @@ func (k *copying) start(f func() error) {
 	})
 }
 
-func (k *copying) keep(x *set) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.kept = append(k.kept, x)
+// receive has f fill a set, which is kept if there is no error.
+func (k *copying) receive(x *set, f func() error) {
+	k.sets = append(k.sets, x)
+	k.start(func() error {
+		err := f()
+		x.filled = err == nil // read after wait
+		return err
+	})
 }
 
 // Settle waits until what this member sends of the last commit is with those who keep copies, and
@@ -46,7 +51,13 @@ func (s *State) Settle() error {
 	}
 	k.wait.Wait()
 	s.copying = nil
-	s.sets = append(s.sets, k.kept...)
+	for _, x := range k.sets {
+		if x.filled {
+			s.sets = append(s.sets, x)
+		} else {
+			s.memory.Put(x.data)
+		}
+	}
 	s.dropIncomplete()
 	return k.err
 }
@@ -68,13 +79,14 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 	}
 	s.last, s.holds, s.settled = commit, s.settled, s.planned
 	s.drop(func(o Commit) bool { return o.Compare(s.whole) < 0 })
+	defer s.memory.Trim() // what this commit does not use again the next one need not either
 	peers := s.peers
 	if parting.Planned {
 		peers, s.settled = s.leaving, s.parting
 	}
 	rank := c.Rank()
 	all, copied := s.order(peers.copied[rank])
-	own := newSet(commit, all, s.buffer)
+	own := newSet(commit, all, &s.memory)
 	own.own = true
 	copyParts(own.parts, all)
 	s.sets = append(s.sets, own)
@@ -101,14 +113,8 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 		if !slices.Contains(holders, rank) {
 			continue
 		}
-		kept := newSet(commit, peers.copied[owner], s.buffer)
-		k.start(func() error {
-			if err := recvCopy(ctx, c, owner, kept.data, s.most); err != nil {
-				return err
-			}
-			k.keep(kept)
-			return nil
-		})
+		kept := newSet(commit, peers.copied[owner], &s.memory)
+		k.receive(kept, func() error { return recvCopy(ctx, c, owner, kept.data, s.most) })
 	}
 }
 
@@ -156,14 +162,13 @@ func (s *State) send(ctx context.Context, c Communicator, t *table, commit Commi
 		})
 	}
 	for from, pieces := range recv {
-		kept := newSet(commit, t.parts(pieces), s.buffer)
-		k.start(func() error {
+		kept := newSet(commit, t.parts(pieces), &s.memory)
+		k.receive(kept, func() error {
 			for _, p := range kept.parts {
 				if err := recvHashed(ctx, c, from, p.memory); err != nil {
 					return err
 				}
 			}
-			k.keep(kept)
 			return nil
 		})
 	}

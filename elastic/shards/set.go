@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/regroup-io/regroup/elastic/internal/pages"
 	"github.com/regroup-io/regroup/elastic/reshard"
 	"github.com/regroup-io/regroup/elastic/statesync"
 )
@@ -29,12 +30,13 @@ type set struct {
 	parts  []part
 	data   []byte // the memory of all parts, in their order
 	pins   int    // who reads it while the program goes on, see Pin
+	filled bool   // it has arrived; of sets that another member sends
 }
 
-// newSet returns a set with these parts, whose content is undefined. buffer is memory for it.
-func newSet(c Commit, parts []part, buffer func(size int) []byte) *set {
+// newSet returns a set with these parts, whose content is undefined.
+func newSet(c Commit, parts []part, memory *pages.Pool) *set {
 	s := &set{commit: c, parts: slices.Clone(parts)}
-	s.data = buffer(size(parts))
+	s.data = memory.Get(size(parts))
 	at := 0
 	for i := range s.parts {
 		n := s.parts[i].bytes()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/regroup-io/regroup/elastic/internal/pages"
 	"github.com/regroup-io/regroup/elastic/reshard"
 )
 
@@ -76,7 +77,7 @@ type State struct {
 	parts   []part           // registered in this generation
 	named   map[string][]int // the indices of parts, by the name of the tensor
 	sets    []*set           // of commits
-	free    [][]byte         // memory of sets that were dropped
+	memory  pages.Pool       // of sets and parity
 	offers  []offer          // of the members, by rank, from Choose until Sync
 	peers   agreement        // after a Sync: who keeps copies
 	leaving agreement        // the same for a commit after which nobody can say who leaves
@@ -139,19 +140,6 @@ func (s *State) Register(t reshard.Tensor, b reshard.Box, memory []byte) error {
 	return nil
 }
 
-// buffer returns memory for a set. What was dropped is used again where it fits; where nothing fits
-// the layout has changed, and nothing of it will.
-func (s *State) buffer(size int) []byte {
-	for i, b := range s.free {
-		if cap(b) >= size && cap(b) <= size+size/8 {
-			s.free = slices.Delete(s.free, i, i+1)
-			return b[:size]
-		}
-	}
-	s.free = nil
-	return make([]byte, size)
-}
-
 // drop forgets the sets that are not worth keeping. Their memory is used again.
 func (s *State) drop(useless func(Commit) bool) {
 	s.sets = slices.DeleteFunc(s.sets, func(x *set) bool {
@@ -159,7 +147,7 @@ func (s *State) drop(useless func(Commit) bool) {
 			return false
 		}
 		if x.pins == 0 {
-			s.free = append(s.free, x.data)
+			s.memory.Put(x.data)
 		}
 		return true
 	})
@@ -168,7 +156,7 @@ func (s *State) drop(useless func(Commit) bool) {
 			return false
 		}
 		if p.parity != nil {
-			s.free = append(s.free, p.parity)
+			s.memory.Put(p.parity)
 		}
 		return true
 	})

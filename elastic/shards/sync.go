@@ -62,6 +62,7 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 	// are lost: it is kept until all have agreed on the next one.
 	before := s.before(chosen)
 	s.drop(func(o Commit) bool { return o != chosen && o != before })
+	s.memory.Trim() // the next commit may have other sizes, and the others of the machine need it now
 	members := c.World() - spares
 	if c.Rank() >= members {
 		s.known, s.offers, s.whole, s.last, s.chosen = t.tensors, nil, chosen, Commit{}, holding{}
@@ -202,4 +203,7 @@ func (s *State) newTransfer(c Communicator, t *table, chosen Commit, found bool)
 
 // Leave ends the part in a generation whose communicator has failed or is not used any more. Copies
 // that are complete are kept.
-func (s *State) Leave() { _ = s.Settle() } // what was lost is said by the communicator
+func (s *State) Leave() {
+	_ = s.Settle() // what was lost is said by the communicator
+	s.memory.Trim()
+}

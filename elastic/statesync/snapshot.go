@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/regroup-io/regroup/elastic/internal/pages"
 )
 
 // Commit is the name of a commit: the generation that made it, and the training step in it.
@@ -37,6 +39,7 @@ type lazyHash struct {
 
 func newSnapshot(size int) *Snapshot {
 	s := &Snapshot{data: make([]byte, size)}
+	pages.Advise(s.data)
 	s.reset()
 	return s
 }

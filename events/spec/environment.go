@@ -52,6 +52,15 @@ var AgentVariables = []WorkerVariable{
 	{Name: "REGROUP_CHECKPOINT_DEFAULT_DIR", What: "Folder for checkpoints, which exists as long as the job; with in-process recovery, where `REGROUP_CHECKPOINT_DIR` is not set."},
 }
 
+// DefaultVariables are those of others that an agent sets for each worker where neither the job nor
+// the environment of the agent does.
+var DefaultVariables = []WorkerVariable{
+	{Name: "OMP_NUM_THREADS", What: "Threads that a worker computes with, as with torchrun; not set if it is the only one.", Default: "1"},
+	{Name: "PYTHONUNBUFFERED", What: "Output of Python is passed on line by line.", Default: "1"},
+	{Name: "THP_MEM_ALLOC_ENABLE", What: "PyTorch asks for huge pages for tensors from 2 MiB on: a worker with much memory begins and ends sooner ([ADR 45](adr/0045-large-memory-is-in-huge-pages.md)).", Default: "1"},
+	{Name: "TORCH_NCCL_ASYNC_ERROR_HANDLING", What: "As with torchrun.", Default: "1"},
+}
+
 // WorkerSettings are Regroup's variables that a worker reads and a user sets, in the job or in the
 // shell of the agent. All others that begin with REGROUP_ belong to the control plane: they may
 // contain its address and credentials, which no worker inherits.

@@ -12,6 +12,7 @@ bytes takes between two processes here.
 from __future__ import annotations
 
 import argparse
+import mmap
 import os
 import re
 import signal
@@ -113,6 +114,17 @@ def plain_copy(size: int) -> float:
     return took
 
 
+def touch(mib: int) -> None:
+    """Uses so much free memory, and frees it. A virtual machine that reports free memory to its host
+    (virtio-balloon) loses it within two seconds, and then a page takes 20 times as long as on a
+    machine of its own."""
+    if mib:
+        with mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+            for at in range(0, mib << 20, 4096):
+                memory[at] = 1
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fault", choices=("lost", "replaced", "planned"), default="lost")
@@ -122,6 +134,7 @@ def main() -> None:
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--copies", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="cuda: all workers use one GPU")
+    parser.add_argument("--touch", type=int, default=0, help="MiB of free memory to use before each change, see touch")
     parser.add_argument("--parity", type=int, default=0, help="in place of copies")
     args = parser.parse_args()
     stop = f"/tmp/sharded-{os.getpid()}"
@@ -134,7 +147,7 @@ def main() -> None:
     run += ["--spares", "1"] if args.fault == "replaced" else []
     run += ["--workers", f"{least}:{args.workers}", "--", sys.executable, os.path.abspath(__file__)]
     with jobs.Job(*run, env=env) as job:
-        bench = Bench(job, args.workers, args.mib)
+        bench = Bench(job, args.workers, args.mib, args.touch)
         if args.fault == "planned":
             bench.scale([args.workers - 1, args.workers, args.workers // 2, args.workers])
         else:
@@ -158,8 +171,8 @@ class Step(NamedTuple):
 class Bench:
     """What is done to a job, and what is seen of it."""
 
-    def __init__(self, job: jobs.Job, most: int, mib: int):
-        self.job, self.most, self.mib = job, most, mib
+    def __init__(self, job: jobs.Job, most: int, mib: int, touched: int):
+        self.job, self.most, self.mib, self.touched = job, most, mib, touched
 
     def steps(self) -> List[Step]:
         pattern = r"steps at=(\S+) rank=\d+ size=(\d+) step=\d+ pid=(\d+) train=(\S+) commit=(\S+)"
@@ -185,6 +198,7 @@ class Bench:
             self.trained(self.most, 4)
             if replaced:
                 time.sleep(4)  # spares are started three seconds after the last worker
+            touch(self.touched)
             victim = self.steps()[-1].pid
             at = time.time()
             os.kill(int(victim), signal.SIGKILL)
@@ -213,6 +227,7 @@ class Bench:
         now = self.most
         for size in sizes:
             self.trained(now, 4)
+            touch(self.touched)
             asked = time.time()
             self.job.scale(size)
             self.until(lambda: len([s for s in self.steps() if s.at > asked and s.size == size]) >= size)

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from typing import Any, NamedTuple, Optional, Sequence
 
 from . import _library
 from ._library import check, library
 from .communicator import Communicator
 from .errors import WorkerExit
+
+#: What is added to the nice value of a process whose part in the job has ended. Python takes half a
+#: second of a processor to end, while the others wait for each other to go on.
+_NICER = 10
 
 
 class GlobalTensor(NamedTuple):
@@ -80,7 +85,7 @@ class Training:
 
     def next(self) -> Optional[_library.Session]:
         """Waits for the next generation; None when the training is complete. Raises WorkerExit if
-        it continues or ends without this process."""
+        it continues or ends without this process, which has a lower priority from then on."""
         session = _library.Session(size=ctypes.sizeof(_library.Session))
         while True:
             status = self._lib.rg_elastic_next(self.handle, _library.POLL_MS, ctypes.byref(session))
@@ -89,6 +94,7 @@ class Training:
             if status == _library.STOPPED or status == _library.TIMEOUT and self.stopping:
                 raise WorkerExit("stopped")
             if status == _library.LEFT:
+                os.nice(_NICER)
                 raise WorkerExit("removed")
             if status != _library.TIMEOUT:
                 check(status)

@@ -161,6 +161,8 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(1, len(job.lines(r"\breturns pid=")), job.output)
             self.assertEqual(1, len(job.lines(r"\bends pid=")), job.output)
             self.assertIn("0 failures", job.output)
+            stays, goes = sorted(int(line["nice"]) for line in job.lines(r"\bgoes pid="))
+            self.assertEqual(min(stays + 10, 19), goes, "it takes the processors from the one that trains")
             self.assertEqual([2, 1], [g["world"] for g in job.summary["generations"]][-2:])
 
     def test_a_failure_has_its_name(self):

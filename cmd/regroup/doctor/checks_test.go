@@ -107,6 +107,13 @@ func TestLimits(t *testing.T) {
 	has(t, one(checkFolder("/tmp", syscall.EROFS, space{free: 10 * gib})), "folder", problem, "read-only")
 }
 
+func TestHugePages(t *testing.T) {
+	has(t, one(checkHugePages("always [madvise] never\n")), "huge pages", ok, "madvise")
+	has(t, one(checkHugePages("[always] madvise never\n")), "huge pages", ok, "always")
+	has(t, one(checkHugePages("always madvise [never]\n")), "huge pages", note, "never")
+	has(t, one(checkHugePages("")), "huge pages", note, "never") // a kernel without them
+}
+
 func TestCgroup(t *testing.T) {
 	files := map[string]string{
 		"/sys/fs/cgroup/a/b/memory.max": "max\n", "/sys/fs/cgroup/a/memory.max": "1073741824\n", "/sys/fs/cgroup/memory.max": "",

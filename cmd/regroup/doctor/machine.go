@@ -52,6 +52,7 @@ func (m machine) check(ctx context.Context) []finding {
 		all = append(all, checkFolderAt(path))
 	}
 	all = append(all, checkMemoryAccess(read("/proc/sys/kernel/yama/ptrace_scope"), readOwnMemory()))
+	all = append(all, checkHugePages(read("/sys/kernel/mm/transparent_hugepage/enabled")))
 	all = append(all, checkCgroup(readCgroup(read("/proc/self/cgroup"), read), runtime.NumCPU(), m.env.Getenv("OMP_NUM_THREADS"))...)
 	all = append(all, checkUser(os.Geteuid(), m.env.Getenv("REGROUP_AGENT_DEFAULT_USER")))
 	visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")

@@ -116,6 +116,22 @@ func checkMemoryAccess(scope string, read error) finding {
 	return fine(check, "allowed")
 }
 
+// checkHugePages judges the setting of transparent huge pages, the content of their file enabled.
+func checkHugePages(setting string) finding {
+	const check = "huge pages"
+	for _, word := range strings.Fields(setting) {
+		if chosen, is := strings.CutPrefix(word, "["); is {
+			if chosen = strings.TrimSuffix(chosen, "]"); chosen != "never" {
+				return fine(check, "%s", chosen)
+			}
+		}
+	}
+	return finding{
+		check, note, "never: a worker that was killed counts as dead only when Linux has taken its memory back, some 70 ms for each GiB",
+		"echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (transparent_hugepage=madvise of the kernel)",
+	}
+}
+
 // cgroup is what a control group of version 2 allows.
 type cgroup struct {
 	memory uint64  // bytes; 0 = no limit

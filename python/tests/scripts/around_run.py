@@ -6,6 +6,7 @@ AT=place kills the worker in slot 1 (or on node b; with ALL each one) in its fir
 STEP is how long a step takes.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -24,6 +25,9 @@ MARKED = NODE == "b" or SLOT == "1" or "ALL" in os.environ
 def say(what, **values):
     says = " ".join(f"{k}={v}" for k, v in values.items())
     print(f"{what} pid={os.getpid()} slot={SLOT} attempt={ATTEMPT} {says}", flush=True)
+
+
+atexit.register(lambda: say("goes", nice=os.nice(0)))
 
 
 def place(name):
