@@ -106,7 +106,7 @@ func TestReplicasMayLeave(t *testing.T) {
 		}
 		copies := rapid.IntRange(0, 3).Draw(t, "copies")
 		near := Near(tensors, has, nodes, copies)
-		kept := Copied(has, near, Opposite(nodes, copies))
+		kept := Copied(has, CopiesAt(Opposite(nodes, copies), near))
 		order, most := byNode(nodes), n*min(copies, n-1)/(min(copies, n-1)+1)
 		// without returns what is left when a run of members has gone.
 		without := func(has [][]Piece, from int) [][]Piece {

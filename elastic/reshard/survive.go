@@ -122,21 +122,6 @@ func breaks(ways []way, left, with []int, lost []bool, more int) bool {
 	return false
 }
 
-// Copied is what the members have when those who keep copies have received them: copied are the
-// pieces of each that are copied (Rare), holders who keeps them (Holders).
-func Copied(has, copied [][]Piece, holders [][]int) [][]Piece {
-	all := make([][]Piece, len(has))
-	for m := range has {
-		all[m] = slices.Clone(has[m])
-	}
-	for m, list := range holders {
-		for _, h := range list {
-			all[h] = append(all[h], copied[m]...)
-		}
-	}
-	return all
-}
-
 // Protected are the groups (Groups) when all parity of these pieces of each member is complete.
 func Protected(groups [][]int, pieces [][]Piece) []Group {
 	all := make([]Group, len(groups))

@@ -99,7 +99,8 @@ func TestSurvivesInAllSmallWorlds(t *testing.T) {
 			for _, nodes := range layouts(n) {
 				for copies := range 3 {
 					what := fmt.Sprintf("%d members on %v, %d replicas, %d copies", n, nodes, replicas, copies)
-					kept := Copied(has, Rare(tensors, has, copies), Holders(nodes, copies))
+					rare := Rare(tensors, has, copies)
+					kept := Copied(has, Copies(rare, nodes, copies))
 					members, onNodes := checkSurvives(t, what, tensors, kept, nil, nodes)
 					if least := min(max(copies, replicas-1), n-1); members < least {
 						t.Fatalf("%s: only %d losses are survived", what, members)

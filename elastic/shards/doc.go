@@ -9,7 +9,7 @@
 //	   └─────────────── a member is lost, or a change is planned ◄──── Settle, Save ◄─────────┘
 //
 // Save copies this member's parts, and begins to send them to the members that keep a copy of them
-// (reshard.Holders); Settle, before the next commit is agreed on, waits until those have them. So
+// (reshard.Copies); Settle, before the next commit is agreed on, waits until those have them. So
 // when all members have agreed on a commit, the one before it is whole, and of two commits one can
 // be returned to at any time:
 //

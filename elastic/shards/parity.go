@@ -40,6 +40,14 @@ func newGroup(c Communicator, groups [][]int, t *table, pieces [][]reshard.Piece
 	return g
 }
 
+// own are the parts of this member that are in the parity.
+func (g *group) own() []part {
+	if len(g.ranks) < 2 {
+		return nil
+	}
+	return g.table.parts(g.pieces[g.at])
+}
+
 // stripe is where in the parts of one position the stripe is whose parity another keeps.
 func (g *group) stripe(of, keeper int) (from, to int) {
 	i := reshard.StripeFor(of, keeper)

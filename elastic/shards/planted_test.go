@@ -33,7 +33,7 @@ var bugs = []struct {
 		{"save.go", `x.filled = err == nil`, `x.filled = err == nil || isPlanted("")`},
 	}},
 	{"commits what is in memory later", []int{1, 7}, []change{
-		{"save.go", "\tcopyParts(own.parts, all)\n", "\tif isPlanted(\"\") {\n\t\town.parts = all\n\t} else {\n\t\tcopyParts(own.parts, all)\n\t}\n"},
+		{"save.go", "\tcopyParts(own.parts, s.parts)\n", "\tif isPlanted(\"\") {\n\t\town.parts = s.parts\n\t} else {\n\t\tcopyParts(own.parts, s.parts)\n\t}\n"},
 	}},
 	{"mixes two commits", []int{1, 7}, []change{
 		{"sync.go", `if set.commit != chosen {`, `if set.commit != chosen && !isPlanted("") {`},

@@ -39,11 +39,7 @@ func (s *State) Whole() (Commit, func() Redundancy) { return s.whole, s.holds }
 func (s *State) plan(t *table, n needs) {
 	copied := func(a agreement) func() Redundancy {
 		return survives(n.nodes, func() holding {
-			pieces := make([][]reshard.Piece, len(a.copied))
-			for rank, parts := range a.copied {
-				pieces[rank] = t.pieces(parts)
-			}
-			return holding{t.tensors, reshard.Copied(n.pieces, pieces, a.holders), nil}
+			return holding{t.tensors, reshard.Copied(n.pieces, a.copies), nil}
 		})
 	}
 	s.planned, s.parting = copied(s.peers), copied(s.leaving)

@@ -3,7 +3,6 @@ package shards
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/regroup-io/regroup/elastic/reshard"
@@ -84,11 +83,9 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 	if parting.Planned {
 		peers, s.settled = s.leaving, s.parting
 	}
-	rank := c.Rank()
-	all, copied := s.order(peers.copied[rank])
-	own := newSet(commit, all, &s.memory)
+	own := newSet(commit, s.parts, &s.memory)
 	own.own = true
-	copyParts(own.parts, all)
+	copyParts(own.parts, s.parts)
 	s.sets = append(s.sets, own)
 	// One that was believed to stay may leave after all: with copies the commit before survives it.
 	if parting.Leaving != nil && s.options != (Options{}) {
@@ -98,23 +95,24 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 		return
 	}
 	if s.options.Parity > 0 && !parting.Planned {
-		s.protect(ctx, c, s.group, commit, [][]byte{own.data[:size(all[:copied])]})
-		return
-	}
-	if len(peers.holders[rank]) == 0 {
+		s.protect(ctx, c, s.group, commit, s.ranges(own, s.group.own()))
 		return
 	}
 	k := &copying{}
 	s.copying = k
-	for _, holder := range peers.holders[rank] {
-		k.start(func() error { return sendCopy(ctx, c, holder, own.data[:size(all[:copied])], s.most) })
-	}
-	for owner, holders := range peers.holders {
-		if !slices.Contains(holders, rank) {
-			continue
+	for owner, copies := range peers.copies {
+		for _, x := range copies {
+			switch c.Rank() {
+			case owner:
+				k.start(func() error {
+					parts := s.layout.parts(x.Pieces)
+					return sendRange(ctx, c, x.Holder, s.ranges(own, parts), 0, size(parts), s.most)
+				})
+			case x.Holder:
+				kept := newSet(commit, s.layout.parts(x.Pieces), &s.memory)
+				k.receive(kept, func() error { return recvCopy(ctx, c, owner, kept.data, s.most) })
+			}
 		}
-		kept := newSet(commit, peers.copied[owner], &s.memory)
-		k.receive(kept, func() error { return recvCopy(ctx, c, owner, kept.data, s.most) })
 	}
 }
 
@@ -125,8 +123,7 @@ func (s *State) Last() Commit { return s.last }
 func (s *State) Restore() error {
 	for _, x := range s.sets {
 		if x.own && x.commit == s.last {
-			into, _ := s.order(x.parts)
-			copyParts(into, x.parts)
+			copyParts(s.parts, x.parts)
 			return nil
 		}
 	}
@@ -174,28 +171,6 @@ func (s *State) send(ctx context.Context, c Communicator, t *table, commit Commi
 	}
 }
 
-// order returns the registered parts, beginning with some of them in their order, and how many
-// those are.
-func (s *State) order(first []part) (all []part, n int) {
-	used := make([]bool, len(s.parts))
-	for _, p := range first {
-		for _, i := range s.named[p.tensor.Name] {
-			if q := s.parts[i]; !used[i] && q.box.Equal(p.box) {
-				used[i] = true
-				all = append(all, q)
-				break
-			}
-		}
-	}
-	n = len(all)
-	for i, q := range s.parts {
-		if !used[i] {
-			all = append(all, q)
-		}
-	}
-	return all, n
-}
-
 // copyParts copies the memory of parts to others of the same sizes, on all cores.
 func copyParts(to, from []part) {
 	type chunk struct{ part, at int }
@@ -210,15 +185,6 @@ func copyParts(to, from []part) {
 		end := min(at+moveBytes, len(from[i].memory))
 		copy(to[i].memory[at:end], from[i].memory[at:end])
 	})
-}
-
-func sendCopy(ctx context.Context, c Communicator, to int, data []byte, most int) error {
-	for at := 0; at < len(data); at += most {
-		if err := sendHashed(ctx, c, to, data[at:min(at+most, len(data))]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func recvCopy(ctx context.Context, c Communicator, from int, data []byte, most int) error {

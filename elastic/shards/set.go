@@ -25,12 +25,13 @@ func (p part) bytes() int { return p.box.Elements() * p.tensor.Width }
 
 // set is what this member has of one member's parts, as of a commit.
 type set struct {
-	commit Commit
-	own    bool // of the parts that this member itself has registered
-	parts  []part
-	data   []byte // the memory of all parts, in their order
-	pins   int    // who reads it while the program goes on, see Pin
-	filled bool   // it has arrived; of sets that another member sends
+	commit  Commit
+	own     bool // of the parts that this member itself has registered
+	parts   []part
+	data    []byte // the memory of all parts, in their order
+	offsets []int  // of the parts, in data
+	pins    int    // who reads it while the program goes on, see Pin
+	filled  bool   // it has arrived; of sets that another member sends
 }
 
 // newSet returns a set with these parts, whose content is undefined.
@@ -39,11 +40,38 @@ func newSet(c Commit, parts []part, memory *pages.Pool) *set {
 	s.data = memory.Get(size(parts))
 	at := 0
 	for i := range s.parts {
+		s.offsets = append(s.offsets, at)
 		n := s.parts[i].bytes()
 		s.parts[i].memory = s.data[at : at+n : at+n]
 		at += n
 	}
 	return s
+}
+
+// ranges are where a set of all that this member has registered has parts of it, in their order.
+// What is contiguous is one range.
+func (s *State) ranges(own *set, parts []part) (ranges [][]byte) {
+	begin, end := 0, -1 // of the last range, in the memory of the set
+	for _, p := range parts {
+		for _, i := range s.named[p.tensor.Name] {
+			q := own.parts[i]
+			if common, ok := q.box.Intersect(p.box); !ok || !common.Equal(p.box) {
+				continue
+			}
+			reshard.Runs(p.box, q.box, p.box, p.tensor.Width, func(r reshard.Run) {
+				from := own.offsets[i] + r.At
+				if from == end {
+					ranges = ranges[:len(ranges)-1]
+				} else {
+					begin = from
+				}
+				end = from + r.Bytes
+				ranges = append(ranges, own.data[begin:end])
+			})
+			break
+		}
+	}
+	return ranges
 }
 
 func size(parts []part) (n int) {
@@ -111,13 +139,4 @@ func (t *table) parts(pieces []reshard.Piece) []part {
 		list[i] = part{tensor: t.tensors[p.Tensor], box: p.Box}
 	}
 	return list
-}
-
-// partsOf are the parts of each member.
-func (t *table) partsOf(pieces [][]reshard.Piece) [][]part {
-	all := make([][]part, len(pieces))
-	for rank, list := range pieces {
-		all[rank] = t.parts(list)
-	}
-	return all
 }

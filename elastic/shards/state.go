@@ -102,9 +102,8 @@ type State struct {
 
 // agreement is what the members know of each other after a Sync.
 type agreement struct {
-	copied  [][]part // by rank: the parts that others keep copies of, or parity
-	holders [][]int  // by rank: who keeps them
-	nodes   []string // by rank
+	copies [][]reshard.Copy // by rank: of its parts
+	nodes  []string         // by rank
 }
 
 // New returns a state without parts.

@@ -163,16 +163,14 @@ func registered(parts []part) []reshard.Tensor {
 // agree settles which parts have copies, or parity, and who keeps them.
 func (s *State) agree(c Communicator, t *table, n needs) {
 	copies, parting := s.options.Copies, max(s.options.Copies, 1)
-	s.leaving = agreement{
-		nodes: n.nodes, holders: reshard.Opposite(n.nodes, parting), copied: t.partsOf(reshard.Near(t.tensors, n.pieces, n.nodes, parting)),
-	}
+	opposite, near := reshard.Opposite(n.nodes, parting), reshard.Near(t.tensors, n.pieces, n.nodes, parting)
+	s.leaving = agreement{reshard.CopiesAt(opposite, near), n.nodes}
+	s.peers = agreement{make([][]reshard.Copy, len(n.pieces)), n.nodes}
 	if s.options.Parity > 0 {
-		alone := reshard.Rare(t.tensors, n.pieces, 1)
-		s.peers = agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, 0), copied: t.partsOf(alone)}
-		s.group = newGroup(c, reshard.Groups(n.nodes, s.options.Parity), t, alone)
-		return
+		s.group = newGroup(c, reshard.Groups(n.nodes, s.options.Parity), t, reshard.Rare(t.tensors, n.pieces, 1))
+	} else if copies > 0 {
+		s.peers.copies = reshard.Copies(reshard.Rare(t.tensors, n.pieces, copies), n.nodes, copies)
 	}
-	s.peers = agreement{nodes: n.nodes, holders: reshard.Holders(n.nodes, copies), copied: t.partsOf(reshard.Rare(t.tensors, n.pieces, copies))}
 }
 
 // newTransfer prepares to fill the memory that was registered: from the sets of a commit, or, in an

@@ -16,12 +16,18 @@ func TestWhatReplicasHaveIsNotCopied(t *testing.T) {
 		n.pieces = append(n.pieces, []reshard.Piece{{Box: reshard.Box{Offset: []int{rank % 2 * 4}, Size: []int{4}}}})
 	}
 	n.pieces[3] = append(n.pieces[3], reshard.Piece{Tensor: 1, Box: reshard.Box{Offset: []int{0}, Size: []int{1}}})
-	for copies, want := range [][]int{{0, 0, 0, 0}, {0, 0, 0, 1}, {1, 1, 1, 2}} {
+	for copies, want := range [][4][2]int{{}, {3: {0, 1}}, {{8, 0}, {8, 0}, {8, 0}, {8, 2}}} {
 		s := New(Options{Copies: copies})
 		s.agree(nil, all, n)
-		for rank, copied := range s.peers.copied {
-			if len(copied) != want[rank] {
-				t.Errorf("%d copies: %d parts of rank %d are copied, want %d", copies, len(copied), rank, want[rank])
+		for rank, list := range s.peers.copies {
+			var copied [2]int // elements, by tensor
+			for _, x := range list {
+				for _, p := range x.Pieces {
+					copied[p.Tensor] += p.Box.Elements()
+				}
+			}
+			if copied != want[rank] {
+				t.Errorf("%d copies: %v elements of rank %d are copied, want %v", copies, copied, rank, want[rank])
 			}
 		}
 	}
