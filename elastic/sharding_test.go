@@ -414,7 +414,7 @@ func TestTooManyLossesAreRefused(t *testing.T) {
 		victims []string
 		lost    string // empty = nothing
 	}{
-		{shards.Options{Copies: 1}, 5, []string{"w1", "w2"}, "columns[0:2, 8:16]"},
+		{shards.Options{Copies: 1}, 5, []string{"w1", "w2"}, "columns[0:1, 16:24]"},
 		{shards.Options{Copies: 2}, 5, []string{"w1", "w2"}, ""},
 		{shards.Options{Parity: 2}, 6, []string{"w1", "w3"}, "columns[0:2, 7:14]"},
 		{shards.Options{Parity: 2}, 6, []string{"w1", "w2"}, ""},

@@ -275,7 +275,7 @@ func TestTooManyLossesGoBackToACheckpoint(t *testing.T) {
 	if at.First == nil || at.First.Checkpoint == nil || at.First.Checkpoint.Step != written || at.Step != written+1 || at.First.Lost < 16-written {
 		t.Errorf("generation 2 begins with %+v %+v, want the step after %d", at, at.First, written)
 	}
-	for _, want := range []string{"the training goes back to a checkpoint", "nobody has columns[0:2, 8:16]", fmt.Sprintf("checkpoint=l1/g1/%d", written)} {
+	for _, want := range []string{"the training goes back to a checkpoint", "nobody has columns[0:1, 16:24]", fmt.Sprintf("checkpoint=l1/g1/%d", written)} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, &log)
 		}
