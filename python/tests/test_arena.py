@@ -1,10 +1,13 @@
-"""Memory that is used again from one generation to the next."""
+"""Memory that is used again from one generation to the next, or freed."""
 
+import gc
 import unittest
+import weakref
 
 import torch
 
 from regroup.torch.elastic.arena import Arena, tensor_of
+from regroup.torch.elastic.sharded import ShardedParts
 
 
 class Memory(unittest.TestCase):
@@ -53,6 +56,28 @@ class Memory(unittest.TestCase):
         memory = list(Arena().allocate([0, 4]))
         self.assertEqual((0, 3), tuple(tensor_of(memory[0], (0, 3), torch.float32).shape))
         self.assertEqual((1, 1), tuple(tensor_of(memory[1], (1, 1), torch.float32).shape))
+
+
+class Models(unittest.TestCase):
+    def test_one_at_a_time(self):
+        """The model of the generation before is gone when that of the next one is made, though it is in a
+        cycle, as those of fully_shard are."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.addCleanup(gc.unfreeze)
+        made = []
+
+        def build(fresh):
+            self.assertEqual([None] * len(made), [model() for model in made])
+            model = torch.nn.Linear(2, 2)
+            model.cycle = [model]
+            made.append(weakref.ref(model))
+            return {"model": model}
+
+        parts = ShardedParts(build)
+        for fresh in (True, False, False):
+            parts.make(fresh)
+        self.assertIs(parts.made["model"], made[-1]())
 
 
 if __name__ == "__main__":

@@ -60,6 +60,14 @@ def _block(size: int) -> torch.Tensor:
     return whole[first : first + size]
 
 
+def trim_heap() -> None:
+    """Gives memory that was freed back to the system: glibc keeps tensors of less than 32 MiB in its
+    heap, where those of the next generation, which have other sizes, may not fit."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+    if trim is not None:
+        trim(0)
+
+
 def tensor_of(memory: ctypes.Array, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """A tensor in memory of an arena. Its storage is no larger than it is."""
     count = torch.Size(shape).numel()
