@@ -17,6 +17,7 @@ type need struct {
 	Tensors []reshard.Tensor
 	Pieces  []reshard.Piece
 	Node    string
+	Halves  bool // it keeps copies as reshard.Copies says; false = it is of a version before that
 }
 
 // Sync fills the memory that was registered with the commit that was chosen. Without one the memory
@@ -107,7 +108,7 @@ type needs struct {
 }
 
 func (s *State) gatherNeeds(ctx context.Context, c Communicator, node string) (needs, *table, error) {
-	mine := need{Node: node}
+	mine := need{Node: node, Halves: true}
 	own, err := newTable([][]reshard.Tensor{registered(s.parts)})
 	if err != nil {
 		return needs{}, nil, err
@@ -120,6 +121,9 @@ func (s *State) gatherNeeds(ctx context.Context, c Communicator, node string) (n
 	tensors := make([][]reshard.Tensor, len(all), 2*len(all))
 	for rank, n := range all {
 		tensors[rank] = n.Tensors
+		if !n.Halves {
+			return needs{}, nil, fmt.Errorf("rank %d keeps copies of other parts: do all workers run the same version?", rank)
+		}
 		if err := checkPieces(rank, n.Tensors, n.Pieces); err != nil {
 			return needs{}, nil, err
 		}

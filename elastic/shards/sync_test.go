@@ -1,6 +1,8 @@
 package shards
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/regroup-io/regroup/elastic/reshard"
@@ -30,5 +32,31 @@ func TestWhatReplicasHaveIsNotCopied(t *testing.T) {
 				t.Errorf("%d copies: %v elements of rank %d are copied, want %v", copies, copied, rank, want[rank])
 			}
 		}
+	}
+}
+
+// withOther is a world of this member and one that says something else.
+type withOther struct {
+	Communicator
+	says []byte
+}
+
+func (w withOther) AllgatherBlobs(_ context.Context, mine []byte) ([][]byte, error) {
+	return [][]byte{mine, w.says}, nil
+}
+
+// TestAnotherVersion keeps all of a part at the next member, and is refused before anything is sent.
+func TestAnotherVersion(t *testing.T) {
+	s := New(Options{Copies: 1})
+	s.named = map[string][]int{}
+	if err := s.Register(reshard.Tensor{Name: "w", Width: 4, Shape: []int{2}}, reshard.Whole([]int{2}), make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	says, err := encode(struct{ Node string }{"b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.gatherNeeds(t.Context(), withOther{says: says}, "a"); err == nil || !strings.Contains(err.Error(), "rank 1 keeps copies of other parts") {
+		t.Errorf("no word of it: %v", err)
 	}
 }

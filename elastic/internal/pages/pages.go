@@ -101,6 +101,9 @@ func (m *mappings) add(size int) []byte {
 		panic(fmt.Sprintf("allocate %d bytes for a commit: %v", size, err)) // like make, without a way to go on
 	}
 	Advise(all)
+	// A process that is forked off, like those that load data, has no use for it, and would keep what
+	// this one overwrites.
+	_ = unix.Madvise(all, unix.MADV_DONTFORK) // it is memory of this process
 	first := int(-uintptr(unsafe.Pointer(&all[0])) % huge)
 	b := all[first : first+size : first+n]
 	m.mu.Lock()

@@ -16,6 +16,20 @@ import (
 // huge pages.
 func resident(t *testing.T, at *byte) (all, inHuge int) {
 	t.Helper()
+	kib := func(name string) int {
+		n, err := strconv.Atoi(mapping(t, at)[name][0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n << 10
+	}
+	return kib("Rss:"), kib("AnonHugePages:")
+}
+
+// mapping is what Linux says of the mapping of a byte, by name.
+func mapping(t *testing.T, at *byte) map[string][]string {
+	t.Helper()
+	of := map[string][]string{}
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		t.Fatal(err)
@@ -28,17 +42,11 @@ func resident(t *testing.T, at *byte) (all, inHuge int) {
 			within = from <= uintptr(unsafe.Pointer(at)) && uintptr(unsafe.Pointer(at)) < to
 		}
 		fields := strings.Fields(lines.Text())
-		if !within || len(fields) != 3 {
-			continue
-		}
-		switch n, _ := strconv.Atoi(fields[1]); fields[0] {
-		case "Rss:":
-			all = n << 10
-		case "AnonHugePages:":
-			inHuge = n << 10
+		if within && len(fields) > 1 {
+			of[fields[0]] = fields[1:]
 		}
 	}
-	return all, inHuge
+	return of
 }
 
 func fill(b []byte, with byte) {
@@ -60,6 +68,16 @@ func TestMemoryIsInHugePages(t *testing.T) {
 		if all, inHuge := resident(t, &b[len(b)/2]); inHuge < size/2 {
 			t.Errorf("%d bytes of %d that are used are in huge pages", inHuge, all)
 		}
+	}
+	runtime.KeepAlive(&p)
+}
+
+// TestForksGetNothing: Linux has it among the flags of the mapping ("dc": do not copy on fork).
+func TestForksGetNothing(t *testing.T) {
+	var p Pool
+	b := p.Get(3 * huge)
+	if flags := mapping(t, &b[0])["VmFlags:"]; !slices.Contains(flags, "dc") {
+		t.Errorf("a process that is forked off has a copy: %v", flags)
 	}
 	runtime.KeepAlive(&p)
 }
