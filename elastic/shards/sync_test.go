@@ -45,7 +45,7 @@ func (w withOther) AllgatherBlobs(_ context.Context, mine []byte) ([][]byte, err
 	return [][]byte{mine, w.says}, nil
 }
 
-// TestAnotherVersion keeps all of a part at the next member, and is refused before anything is sent.
+// TestAnotherVersion keeps all of a part at the next member: it is refused before anything is sent.
 func TestAnotherVersion(t *testing.T) {
 	s := New(Options{Copies: 1})
 	s.named = map[string][]int{}

@@ -101,7 +101,7 @@ func (m *mappings) add(size int) []byte {
 		panic(fmt.Sprintf("allocate %d bytes for a commit: %v", size, err)) // like make, without a way to go on
 	}
 	Advise(all)
-	// A process that is forked off, like those that load data, has no use for it, and would keep what
+	// A process that is forked off, as to load data, has no use for it, and would keep what
 	// this one overwrites.
 	_ = unix.Madvise(all, unix.MADV_DONTFORK) // it is memory of this process
 	first := int(-uintptr(unsafe.Pointer(&all[0])) % huge)
