@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import sys
@@ -69,6 +70,7 @@ class ShardedParts:
         makes the first one, most of it PyTorch's own, is not looked at, which would take 0.14 s."""
         if self._first:
             gc.freeze()
+            atexit.register(gc.unfreeze)  # at its end Python looks at all, else libraries report leaks
         else:
             gc.collect()
             self._trim = True
