@@ -48,8 +48,8 @@ func moved(t *testing.T, tensors []Tensor, has, needs [][]Piece) (bytes int) {
 	return bytes
 }
 
-// TestALossMovesLess: whoever is lost, in the worst case and in all, than if a member kept all that
-// another has.
+// TestALossMovesLess tries each loss: in the worst case and in all of them less moves than if a
+// member kept all that another has.
 func TestALossMovesLess(t *testing.T) {
 	for n := 3; n <= 17; n++ {
 		tensors := weight(n * (n - 1) * 2)

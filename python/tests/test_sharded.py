@@ -34,6 +34,7 @@ class Jobs(unittest.TestCase):
     def check(self, job):
         """Whenever the ranks begin again, they have together what they had at that step, to the bit."""
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        self.assertNotIn("leaked", job.output, "libraries find objects at the end that Python has not freed")
         committed = {}
         for c in job.lines(r"\bcommits at="):
             committed.setdefault(int(c["step"]), set()).add(c["hash"])

@@ -4,13 +4,11 @@ takes to fill memory that is there."""
 from __future__ import annotations
 
 import ctypes
-import mmap
 from typing import Iterator, List, Sequence
 
 import torch
 
 _ALIGNED = 64  # bytes, a cache line
-_HUGE = 2 << 20  # bytes, a huge page of Linux
 
 
 class Arena:
@@ -33,7 +31,7 @@ class Arena:
             while block < len(self._blocks) and at + size > len(self._blocks[block]):
                 at, block = 0, block + 1
             if block == len(self._blocks):
-                self._blocks.append(_block(sum(sizes[i:])))
+                self._blocks.append(torch.empty(sum(sizes[i:]), dtype=torch.uint8))
             owner = self._blocks[block]
             memory = (ctypes.c_uint8 * size).from_address(owner.data_ptr() + at)
             memory.owner = owner  # type: ignore[attr-defined]
@@ -44,20 +42,6 @@ class Arena:
     def trim(self) -> None:
         """Frees what was not given out again."""
         del self._blocks[self._used :]
-
-
-def _block(size: int) -> torch.Tensor:
-    """Memory, in huge pages where there are some: see the package pages of the library."""
-    if size < 2 * _HUGE:
-        return torch.empty(size, dtype=torch.uint8)
-    memory = mmap.mmap(-1, size + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    try:
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    except OSError:
-        pass  # a kernel without them
-    whole = torch.frombuffer(memory, dtype=torch.uint8)
-    first = -whole.data_ptr() % _HUGE
-    return whole[first : first + size]
 
 
 def trim_heap() -> None:
