@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/spawn"
 )
 
 func (r *rig) startLimited(l spec.ProcessLimits, script string) {
@@ -197,7 +198,7 @@ func TestLeftGroupsAreEnded(t *testing.T) {
 	cmd.SysProcAttr = attributes(nil)
 	cmd.SysProcAttr.Pdeathsig = 0
 	started := make(chan error)
-	r.d.spawn <- func() { _, err := confinement{group: g}.start(cmd); started <- err }
+	r.d.spawn <- func() { started <- confinement{group: g}.start(cmd, spawn.Mark()) }
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}

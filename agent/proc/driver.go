@@ -99,7 +99,9 @@ func (d *Driver) Run(ctx context.Context) error {
 	defer guard.Wait()
 	defer endGuard()
 	if d.opt.Guard != nil {
-		guard.Go(func() { d.keepGuard(guarding) })
+		begun, started := context.WithCancel(guarding)
+		guard.Go(func() { d.keepGuard(guarding, started) })
+		<-begun.Done() // no worker runs without it
 	}
 	for {
 		select {

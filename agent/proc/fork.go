@@ -75,9 +75,13 @@ func (d *Driver) launch(s worker.StartProcess, p *process, mask *capture.Mask, o
 		err = p.capture.Chown(int(s.Account.UID), int(s.Account.GID))
 	}
 	if err == nil {
+		// Before it runs: an agent that is killed meanwhile leaves none without a record.
+		p.mark = spawn.Mark()
+		d.remember(s, p)
 		err = d.admit(func() error {
-			return admit(func() (err error) {
-				if p.mark, err = p.confinement.start(p.cmd); err == nil {
+			return admit(func() error {
+				err := p.confinement.start(p.cmd, p.mark)
+				if err == nil {
 					p.pid = p.cmd.Process.Pid
 				}
 				return err
@@ -85,6 +89,7 @@ func (d *Driver) launch(s worker.StartProcess, p *process, mask *capture.Mask, o
 		})
 	}
 	if err != nil {
+		_ = os.Remove(d.file(s.Worker))
 		p.capture.Abort()
 		return err
 	}
@@ -128,18 +133,15 @@ func (d *Driver) confine(s worker.StartProcess) (c confinement, err error) {
 }
 
 // start starts a marked process. It must be called on the locked thread.
-func (c confinement) start(cmd *exec.Cmd) (mark uint64, err error) {
-	err = c.group.Start(cmd.SysProcAttr, func() error {
-		return c.shm.start(func() error {
-			mark, err = spawn.StartMarked(cmd)
-			return err
-		})
+func (c confinement) start(cmd *exec.Cmd, mark uint64) error {
+	err := c.group.Start(cmd.SysProcAttr, func() error {
+		return c.shm.start(func() error { return spawn.StartMarked(cmd, mark) })
 	})
 	if err != nil && cmd.Process != nil { // it runs, and the thread does not come back
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	return mark, err
+	return err
 }
 
 func (c confinement) end() {

@@ -79,10 +79,11 @@ func (g *guardPipe) send() {
 	}
 }
 
-// keepGuard runs the guard until ctx ends, and a new one if it dies.
-func (d *Driver) keepGuard(ctx context.Context) {
+// keepGuard runs the guard until ctx ends, and a new one if it dies. It calls started when one runs
+// or cannot be started.
+func (d *Driver) keepGuard(ctx context.Context, started func()) {
 	for ctx.Err() == nil {
-		_ = d.runGuard(ctx)
+		_ = d.runGuard(ctx, started)
 		select {
 		case <-time.After(guardAgain):
 		case <-ctx.Done():
@@ -90,7 +91,8 @@ func (d *Driver) keepGuard(ctx context.Context) {
 	}
 }
 
-func (d *Driver) runGuard(ctx context.Context) error {
+func (d *Driver) runGuard(ctx context.Context, started func()) error {
+	defer started()
 	read, write, err := os.Pipe()
 	if err != nil {
 		return err
@@ -108,6 +110,7 @@ func (d *Driver) runGuard(ctx context.Context) error {
 	d.guard.pipe = write
 	d.guard.send()
 	d.guard.mu.Unlock()
+	started()
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() }) // the driver has ended all processes
 	defer stop()
 	err = cmd.Wait()

@@ -20,7 +20,7 @@ import (
 // record is the file of one process. Within one boot, pid and start time together identify a
 // process.
 type record struct {
-	PID         int               `json:"pid"`   // and group
+	PID         int               `json:"pid"`   // and group; 0 = it was about to start
 	Agent       int               `json:"agent"` // pid of the agent
 	Start       uint64            `json:"start"`
 	Boot        string            `json:"boot"`
@@ -44,7 +44,10 @@ func (d *Driver) file(id ident.Incarnation) string {
 
 // remember writes the file. An error does not stop the worker: its environment still identifies it.
 func (d *Driver) remember(s worker.StartProcess, p *process) {
-	t, _ := d.proc.Process(p.pid)
+	var t procfs.Task
+	if p.pid > 0 {
+		t, _ = d.proc.Process(p.pid)
+	}
 	r := record{
 		PID: p.pid, Agent: os.Getpid(), Start: t.Start, Boot: d.proc.Boot(), Incarnation: s.Worker, Job: s.Job, Place: s.Place, Attempt: s.Attempt,
 		Generation: s.Generation, Mark: p.mark, Spare: s.Place.Node == "", Groups: p.group.Dirs(),
@@ -121,18 +124,26 @@ type processSet struct {
 	marks []uint64            // 0 stands for none
 }
 
+// killAll kills processes until a search finds none, and of processes that may run while it begins
+// a second one: one may have started another and have ended while they were listed.
 func (d *Driver) killAll(ctx context.Context, groups []record, of processSet) error {
+	searches := 1
+	if len(groups) > 0 {
+		searches = 2
+	}
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for {
 		left := d.sweep(of)
 		for _, r := range groups {
-			if t, ok := d.proc.Process(r.PID); ok && t.Start == r.Start && t.State != 'Z' {
+			if t, ok := d.proc.Process(r.PID); ok && r.PID > 0 && t.Start == r.Start && t.State != 'Z' {
 				_ = syscall.Kill(-r.PID, syscall.SIGKILL)
 				left++
 			}
 		}
-		if left == 0 {
+		if left > 0 {
+			searches = 2
+		} else if searches--; searches == 0 {
 			return nil
 		}
 		select {

@@ -2,11 +2,15 @@ package proc
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/ident"
@@ -39,7 +43,6 @@ func TestDetachedChildIsFencedAfterItsAgent(t *testing.T) {
 		b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 		return runs(pid) && len(b) == 0
 	})
-	until(t, "the file is written", func() bool { _, err := os.Stat(d.file(own(t))); return err == nil })
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +58,55 @@ func TestDetachedChildIsFencedAfterItsAgent(t *testing.T) {
 	until(t, "it has ended", func() bool { return !runs(pid) })
 }
 
+// TestRecordIsWrittenBeforeItsProcessStarts: an agent may be killed as soon as its worker runs. The
+// record is written into a pipe, which blocks until the test reads it.
+func TestRecordIsWrittenBeforeItsProcessStarts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newRig(t, Options{StateDir: dir})
+	file := r.d.file(own(t)) + ".new"
+	if err := os.MkdirAll(r.d.dir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.start("sleep", "1000")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first record
+	if err := json.Unmarshal(b, &first); err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
+	if first.PID != 0 || first.Mark == 0 || first.Incarnation != own(t) {
+		t.Errorf("the first record is %+v, want the mark of a process that does not run yet", first)
+	}
+	pid := next[worker.ProcessStarted](r).PID
+	if got := r.d.proc.MessageQueueLimit(pid); got != first.Mark {
+		t.Errorf("the process has the mark %d, its record says %d", got, first.Mark)
+	}
+	r.d.Kill(own(t))
+	next[worker.ProcessExited](r)
+}
+
+// TestRecordOfAFailedStartIsRemoved: the program's interpreter does not exist, which only its start
+// shows.
+func TestRecordOfAFailedStartIsRemoved(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte("#!/does/not/exist\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Options{})
+	r.start(program)
+	next[worker.ProcessFailedToStart](r)
+	if left, err := os.ReadDir(r.d.dir()); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
 // TestMarksAreTheWorkersOwn: two workers have different marks, their children have theirs, and
 // other processes have neither.
 func TestMarksAreTheWorkersOwn(t *testing.T) {
@@ -66,8 +118,8 @@ func TestMarksAreTheWorkersOwn(t *testing.T) {
 	seen := map[uint64]bool{before: true}
 	for range 3 {
 		cmd := exec.Command("sleep", "1000")
-		m, err := spawn.StartMarked(cmd)
-		if err != nil {
+		m := spawn.Mark()
+		if err := spawn.StartMarked(cmd, m); err != nil {
 			t.Fatal(err)
 		}
 		if m == 0 || seen[m] || d.proc.MessageQueueLimit(cmd.Process.Pid) != m {
@@ -90,8 +142,8 @@ func TestWorkerIsNotMistakenForAnotherWithItsMark(t *testing.T) {
 	}
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = []string{worker.EnvIncarnation + "=" + string(own(t))}
-	m, err := spawn.StartMarked(cmd)
-	if err != nil {
+	m := spawn.Mark()
+	if err := spawn.StartMarked(cmd, m); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -230,7 +231,9 @@ func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 	eventually(t, time.Minute, func() (bool, string) {
 		for _, p := range left {
 			if p.alive() {
-				return false, "processes of its worker live on"
+				status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+				limits, _ := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.pid))
+				return false, fmt.Sprintf("process %d of its worker lives on:\n%s%s", p.pid, status, limits)
 			}
 		}
 		return true, ""

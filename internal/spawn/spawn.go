@@ -30,22 +30,40 @@ func Start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// StartMarked is cmd.Start with a mark, which it returns; 0 = this process may not set its limit.
-func StartMarked(cmd *exec.Cmd) (mark uint64, err error) {
+// Mark returns a mark for StartMarked; 0 = this process may not set its limit.
+func Mark() uint64 {
 	starting.Lock()
 	defer starting.Unlock()
 	var have unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MSGQUEUE, &have) != nil || have.Cur < leastQueues {
-		return 0, cmd.Start()
+		return 0
 	}
 	// The mark lowers the limit by at most half; no process reaches the one for no limit.
 	top := min(have.Cur, 1<<50)
-	mark = top - 1 - rand.Uint64N(top/2)
+	mark := top - 1 - rand.Uint64N(top/2)
 	if unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &unix.Rlimit{Cur: mark, Max: have.Max}) != nil {
-		return 0, cmd.Start()
+		return 0
 	}
-	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &have) }() // restoring the previous limit cannot fail
-	return mark, cmd.Start()
+	_ = unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &have) // restoring the previous limit cannot fail
+	return mark
+}
+
+// StartMarked is cmd.Start with a mark that Mark has returned; 0 = without one.
+func StartMarked(cmd *exec.Cmd, mark uint64) error {
+	if mark == 0 {
+		return Start(cmd)
+	}
+	starting.Lock()
+	defer starting.Unlock()
+	var have unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MSGQUEUE, &have); err != nil {
+		return err
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &unix.Rlimit{Cur: mark, Max: have.Max}); err != nil {
+		return err
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MSGQUEUE, &have) }()
+	return cmd.Start()
 }
 
 // Exhausted reports whether an error means that this machine has no process, descriptor, memory or

@@ -46,8 +46,8 @@ func TestOnlyMarkedProcessesHaveAMark(t *testing.T) {
 				default:
 				}
 				cmd := exec.Command("sleep", "1000")
-				m, err := StartMarked(cmd)
-				if err != nil {
+				m := Mark()
+				if err := StartMarked(cmd, m); err != nil {
 					t.Error(err)
 					return
 				}
