@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,18 +143,42 @@ func (c *cluster) restart(name string) {
 	}
 }
 
-// stop ends everything and, if the test has failed, shows the logs. A data race in any process
-// fails the test.
+// stop ends everything and, if the test has failed, shows the logs, and what the services did. A
+// data race in any process fails the test.
 func (c *cluster) stop() {
+	did := c.doing()
 	c.procs.Stop(15 * time.Second)
 	for _, name := range c.procs.Races() {
 		c.t.Errorf("%s: data race:\n%s", name, c.procs.Log(name, 20000))
 	}
-	if c.t.Failed() {
-		for _, name := range c.procs.Names() {
+	for _, name := range c.procs.Names() {
+		if log, quit := did[name]; quit {
+			c.t.Logf("--- %s ---\n%s", name, log)
+		} else if c.t.Failed() {
 			c.t.Logf("--- %s ---\n%s", name, c.procs.Log(name, 4000))
 		}
 	}
+}
+
+// doing returns the ends of the logs of the services that run after a test has failed, and what
+// their goroutines do. It ends them.
+func (c *cluster) doing() map[string]string {
+	all := map[string]string{}
+	for _, name := range c.procs.Names() {
+		service, _, _ := strings.Cut(name, "-")
+		if !c.t.Failed() || !slices.Contains(events.ServiceNames(), service) || !c.procs.Running(name) {
+			continue
+		}
+		log := c.procs.Log(name, 4000)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		stacks, err := c.procs.Stacks(ctx, name)
+		cancel()
+		if err != nil {
+			stacks = err.Error()
+		}
+		all[name] = fmt.Sprintf("%s\n%s", log, stacks)
+	}
+	return all
 }
 
 func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
