@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,8 +61,9 @@ type cluster struct {
 	url    string
 	procs  processes.Processes
 	ports  broker.Ports
-	agents map[string]bool // nodes whose agents were started here and run
-	env    []string        // of all processes, beside that of the test
+	agents map[string]bool       // nodes whose agents were started here and run
+	env    []string              // of all processes, beside that of the test
+	unread atomic.Pointer[error] // why the last view could not be read; nil = it could
 }
 
 // newCluster starts one broker; the test starts the rest.
@@ -236,7 +238,7 @@ func (c *cluster) nodes(limit time.Duration, nodes ...ident.NodeID) {
 	eventually(c.t, limit, func() (bool, string) {
 		for _, n := range nodes {
 			if v := c.node(n); v.State != events.NodeStateReady {
-				return false, string(n) + " is " + string(v.State)
+				return false, fmt.Sprintf("%s is %q%s", n, v.State, c.unreadable())
 			}
 		}
 		return true, ""
@@ -250,12 +252,22 @@ func view[V any](c *cluster, bucket, key string) V {
 	defer cancel()
 	b, _, err := c.ports.Buckets.Bucket(bucket).Load(ctx, key)
 	if err != nil {
+		c.unread.Store(&err)
 		return v
 	}
+	c.unread.Store(nil)
 	if v, err = document.View[V](b); err != nil {
 		c.t.Fatal(err)
 	}
 	return v
+}
+
+// unreadable says why the last view could not be read.
+func (c *cluster) unreadable() string {
+	if err := c.unread.Load(); err != nil {
+		return fmt.Sprintf(" (the last view cannot be read: %v)", *err)
+	}
+	return ""
 }
 
 // until waits for a condition of a job, evaluated only when its view is available: a leader
@@ -265,7 +277,7 @@ func (c *cluster) until(id ident.JobID, limit time.Duration, what string, ok fun
 	var v events.JobView
 	eventually(c.t, limit, func() (bool, string) {
 		v = c.job(id)
-		return v.Job == id && ok(v), fmt.Sprintf("%s: waiting until %s; it is %s (%s), generation %s", id, what, v.State, v.Reason, v.Generation)
+		return v.Job == id && ok(v), fmt.Sprintf("%s: waiting until %s; it is %s (%s), generation %s%s", id, what, v.State, v.Reason, v.Generation, c.unreadable())
 	})
 	return v
 }
