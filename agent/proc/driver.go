@@ -3,7 +3,7 @@
 // Each worker leads a process group. Signals and kills go to the whole group, and when the leader
 // has ended the rest of the group is killed, so that a worker that forks leaves no process.
 // The kernel kills a worker when its agent dies (PR_SET_PDEATHSIG). Processes that escape both
-// are found, when the worker ends or the agent restarts, by the files that this package keeps, by
+// are found, when the worker ends or the agent restarts, by files written before each start, by
 // the worker's incarnation in their environment, and by a mark that all children inherit (package
 // internal/spawn). Package worker decides when to start or stop.
 package proc

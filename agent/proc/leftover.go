@@ -124,8 +124,9 @@ type processSet struct {
 	marks []uint64            // 0 stands for none
 }
 
-// killAll kills processes until a search finds none, and of processes that may run while it begins
-// a second one: one may have started another and have ended while they were listed.
+// killAll kills processes until a search finds none. Where some may still run it needs two such
+// searches in a row: one that forks and ends while processes are listed is in the list, and already
+// gone, while what it has forked is not listed.
 func (d *Driver) killAll(ctx context.Context, groups []record, of processSet) error {
 	searches := 1
 	if len(groups) > 0 {

@@ -3,6 +3,7 @@ package proc
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -482,6 +483,11 @@ func TestRestartedAgentFindsAndFencesWhatIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	until(t, "the record has the pid", func() bool {
+		var r record
+		b, err := os.ReadFile(d.file(own(t)))
+		return err == nil && json.Unmarshal(b, &r) == nil && r.PID > 0
+	})
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -153,22 +154,24 @@ func (c *cluster) stop() {
 	for _, name := range c.procs.Races() {
 		c.t.Errorf("%s: data race:\n%s", name, c.procs.Log(name, 20000))
 	}
+	if !c.t.Failed() {
+		return
+	}
 	for _, name := range c.procs.Names() {
-		if log, quit := did[name]; quit {
-			c.t.Logf("--- %s ---\n%s", name, log)
-		} else if c.t.Failed() {
-			c.t.Logf("--- %s ---\n%s", name, c.procs.Log(name, 4000))
-		}
+		c.t.Logf("--- %s ---\n%s", name, cmp.Or(did[name], string(c.procs.Log(name, 4000))))
 	}
 }
 
-// doing returns the ends of the logs of the services that run after a test has failed, and what
-// their goroutines do. It ends them.
+// doing returns, after a test has failed, the end of the log of each service that runs and what its
+// goroutines do, by its name. It ends them.
 func (c *cluster) doing() map[string]string {
 	all := map[string]string{}
+	if !c.t.Failed() {
+		return all
+	}
 	for _, name := range c.procs.Names() {
 		service, _, _ := strings.Cut(name, "-")
-		if !c.t.Failed() || !slices.Contains(events.ServiceNames(), service) || !c.procs.Running(name) {
+		if !slices.Contains(events.ServiceNames(), service) || !c.procs.Running(name) {
 			continue
 		}
 		log := c.procs.Log(name, 4000)

@@ -231,9 +231,7 @@ func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 	eventually(t, time.Minute, func() (bool, string) {
 		for _, p := range left {
 			if p.alive() {
-				status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
-				limits, _ := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.pid))
-				return false, fmt.Sprintf("process %d of its worker lives on:\n%s%s", p.pid, status, limits)
+				return false, fmt.Sprintf("of the processes %v of its worker %v lives on", left, p)
 			}
 		}
 		return true, ""
