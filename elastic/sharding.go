@@ -47,6 +47,9 @@ type Shard struct {
 	// Memory has the elements in row-major order. It stays where it is until Arrange is called
 	// again, or Run returns.
 	Memory []byte
+	// Unchanged says that it was the memory of this part in the generation before, and that nothing
+	// has written to it since it was committed, restored or filled: it may be left as it is.
+	Unchanged bool
 }
 
 // Shard registers a part of the state, while Arrange is called.
@@ -55,7 +58,7 @@ func (s *Session) Shard(p Shard) error {
 		return errors.New("elastic: parts of the state are registered by Sharding.Arrange")
 	}
 	t := reshard.Tensor{Name: p.Name, Type: p.Type, Width: p.Width, Shape: p.Shape}
-	return s.state.shards.Register(t, reshard.Box{Offset: p.Offset, Size: p.Size}, p.Memory)
+	return s.state.shards.Register(t, reshard.Box{Offset: p.Offset, Size: p.Size}, p.Memory, p.Unchanged)
 }
 
 // SetSharding makes the state one of which each rank has parts, while the state is being
@@ -120,7 +123,7 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 		return received, err
 	}
 	r.options.Log.Info("the parts of the state are in sync", "job", r.options.Job, "gen", s.Generation, "rank", s.Rank,
-		"bytes", received, "arranged", arranged.Sub(began), "took", time.Since(arranged),
+		"bytes", received, "unchanged", s.state.shards.Unchanged(), "arranged", arranged.Sub(began), "took", time.Since(arranged),
 		"kept", s.state.shards.Options().String())
 	if err := r.connections.LeaveSpares(ctx); err != nil || s.spare() {
 		return received, err

@@ -60,9 +60,10 @@ func rgo_elastic_sharded(h C.uint64_t, copies, parity C.int32_t) C.int {
 //export rgo_elastic_shard
 func rgo_elastic_shard(h C.uint64_t, in *C.rg_shard) C.int {
 	return with(h, func(t *training) error {
-		if in == nil || uint64(in.size) < uint64(unsafe.Sizeof(*in)) {
+		if in == nil || uint64(in.size) < uint64(unsafe.Offsetof(in.unchanged)) {
 			return invalidf("no shard, or its size is not set")
 		}
+		unchanged := uint64(in.size) > uint64(unsafe.Offsetof(in.unchanged)) && in.unchanged != 0
 		if in.dims < 0 || in.dims > 0 && (in.shape == nil || in.offset == nil || in.extent == nil) {
 			return invalidf("a shard of %d dimensions without shape, offset or extent", int(in.dims))
 		}
@@ -73,6 +74,7 @@ func rgo_elastic_shard(h C.uint64_t, in *C.rg_shard) C.int {
 		return t.shard(elastic.Shard{
 			Name: text(in.name), Type: text(in._type), Width: int(in.width), Memory: memory,
 			Shape: dimensions(in.shape, in.dims), Offset: dimensions(in.offset, in.dims), Size: dimensions(in.extent, in.dims),
+			Unchanged: unchanged,
 		})
 	})
 }

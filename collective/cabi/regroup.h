@@ -314,6 +314,10 @@ typedef struct rg_shard {
     const int64_t *shape, *offset, *extent; /* a rank without a part of the tensor registers one of no elements */
     void *memory;  /* row-major; it must stay until the next session of RG_ARRANGING or rg_elastic_close */
     int64_t bytes; /* of it */
+    /* 1 = it was the memory of the same part in the session of RG_ARRANGING before, and nothing has written to it since the last
+     * rg_elastic_next that returned RG_TRAINING, rg_elastic_commit or rg_elastic_restore that was without error: if the training goes
+     * on from there, it is not filled. 0 also if size ends before this. */
+    int32_t unchanged;
 } rg_shard;
 
 int rg_elastic_shard(rg_elastic elastic, const rg_shard *shard);

@@ -113,6 +113,10 @@ func (o *offer) number(parts []part) []reshard.Piece {
 // those of which this member has what is not sharded. found is false if nobody has a commit. The
 // error is ErrNotWhole if there are commits, and none is whole.
 func (s *State) Choose(ctx context.Context, c Communicator, commits []Commit) (chosen Commit, found bool, err error) {
+	s.former = map[string][]part{}
+	for _, p := range s.parts {
+		s.former[p.tensor.Name] = append(s.former[p.tensor.Name], p)
+	}
 	s.parts, s.named, s.offers, s.received = nil, map[string][]int{}, nil, 0
 	offers, err := gather(ctx, c, s.offer(commits))
 	if err != nil {

@@ -22,6 +22,7 @@ type history struct {
 	detail  bool // tell everything that happens
 
 	members    []*member // by rank
+	layout     [][]part  // by rank, in the last generation
 	born       int       // members
 	generation uint64
 	initial    map[Commit]content // initial states that are commits
@@ -188,6 +189,16 @@ func (h *history) draw() *generation {
 	}
 	var what string
 	g.layout, what = drawLayout(h.rand, world)
+	if len(h.layout) == world && h.rand.IntN(2) == 0 {
+		what = "as before"
+		for rank, parts := range h.layout {
+			g.layout[rank] = slices.Clone(parts)
+			for i, p := range parts {
+				g.layout[rank][i].memory = make([]byte, p.bytes())
+			}
+		}
+	}
+	h.layout = g.layout
 	g.expect()
 	first := g.expected.commit.Step
 	for k := range h.rand.IntN(5) {

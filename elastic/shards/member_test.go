@@ -14,6 +14,7 @@ type member struct {
 	state   *State
 	commits []Commit // of which it has what is not sharded, the newest first
 	parts   []part   // in this generation
+	same    bool     // they were not changed since they were saved or filled
 	pins    []pin
 	before  int // bytes received when the last commit was saved
 }
@@ -58,10 +59,16 @@ func (g *generation) live(ctx context.Context, e *end, m *member) error {
 		m.put(chosen)
 	}
 	e.enter(syncing)
-	m.parts = g.layout[e.rank]
+	before := m.parts
+	m.parts = slices.Clone(g.layout[e.rank])
 	contentOf(g.junk(e.rank)).fill(m.parts) // an initial state, and otherwise nothing
-	for _, p := range m.parts {
-		if err := m.state.Register(p.tensor, p.box, p.memory); err != nil {
+	for i, p := range m.parts {
+		k := slices.IndexFunc(before, func(o part) bool { return o.tensor.Equal(p.tensor) && o.box.Equal(p.box) })
+		stays := k >= 0 && found && g.number%3 > 0
+		if stays {
+			m.parts[i].memory = before[k].memory
+		}
+		if err := m.state.Register(p.tensor, p.box, m.parts[i].memory, stays && m.same); err != nil {
 			return err
 		}
 	}
@@ -74,6 +81,8 @@ func (g *generation) live(ctx context.Context, e *end, m *member) error {
 	g.check(4, int(received) == e.bytes() && e.bytes() == rebuilt+lacks,
 		"rank %d has received %d bytes, %d of them to rebuild and %d in all are counted, and it lacked %d", e.rank, received, rebuilt, e.bytes(), lacks)
 	g.sameAs(1, e, chosen, m.parts, "begins with")
+	g.history.count("bytes that were in place", m.state.Unchanged())
+	m.same = true
 	if m.before = e.bytes(); !found {
 		m.state.Save(ctx, e, chosen, Parting{})
 	}
@@ -95,6 +104,7 @@ func (g *generation) step(ctx context.Context, e *end, m *member, s step) error 
 		}
 	}
 	g.truth(s.commit).fill(m.parts)
+	m.same = false
 	if last := m.state.Last(); s.restores && last != (Commit{}) {
 		if err := m.state.Restore(); err != nil {
 			return err
@@ -118,6 +128,7 @@ func (g *generation) step(ctx context.Context, e *end, m *member, s step) error 
 		after.Leaving = g.leaves
 	}
 	m.state.Save(ctx, e, s.commit, after)
+	m.same = true
 	m.written(g)
 	if p := m.state.Pin(); s.pins && p != nil {
 		m.pins = append(m.pins, pin{p, s.commit, s.writes})
@@ -183,7 +194,7 @@ func (m *member) unpin(g *generation, p pin) bool {
 	var parts []part
 	for _, x := range list {
 		if x.Box.Elements() > 0 {
-			parts = append(parts, part{x.Tensor, x.Box, x.Memory})
+			parts = append(parts, part{tensor: x.Tensor, box: x.Box, memory: x.Memory})
 		}
 	}
 	what, differs := g.truth(p.commit).differs(parts)

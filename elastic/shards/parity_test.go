@@ -137,7 +137,7 @@ func (w *world) begin(then func(ctx context.Context, c *collective.Communicator,
 			})
 		}
 		for _, p := range m.parts {
-			if err := m.state.Register(p.tensor, p.box, p.memory); err != nil {
+			if err := m.state.Register(p.tensor, p.box, p.memory, false); err != nil {
 				return err
 			}
 		}

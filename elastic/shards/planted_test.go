@@ -67,6 +67,16 @@ var bugs = []struct {
 					case <-pass:
 					case <-s.arrived:`},
 	}},
+	{"believes in memory of another commit", []int{1}, []change{
+		{"local.go", `return p.has == x.chosen &&`, `return (p.has == x.chosen || isPlanted("") && p.has != (Commit{})) &&`},
+		{"local.go", `!alike(memory, kept)`, `!isPlanted("") && !alike(memory, kept)`},
+	}},
+	{"believes in memory that was not filled to the end", []int{1}, []change{
+		{"sync.go", `s.filled, s.former = Commit{}, nil // what`, `if !isPlanted("") {
+		s.filled = Commit{}
+	} // what`},
+		{"local.go", `!bytes.Equal(`, `!isPlanted("") && !bytes.Equal(`},
+	}},
 	{"compares no hashes", []int{1, 7}, []change{
 		{"transfer.go", `Bytes() != want {`, `Bytes() != want && !isPlanted("") {`},
 	}},

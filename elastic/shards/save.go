@@ -86,6 +86,7 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 	own := newSet(commit, s.parts, &s.memory)
 	own.own = true
 	copyParts(own.parts, s.parts)
+	s.filled = commit
 	s.sets = append(s.sets, own)
 	// One that was believed to stay may leave after all: with copies the commit before survives it.
 	if parting.Leaving != nil && s.options != (Options{}) {
@@ -124,6 +125,7 @@ func (s *State) Restore() error {
 	for _, x := range s.sets {
 		if x.own && x.commit == s.last {
 			copyParts(s.parts, x.parts)
+			s.filled = s.last
 			return nil
 		}
 	}

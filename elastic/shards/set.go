@@ -19,6 +19,7 @@ type part struct {
 	tensor reshard.Tensor
 	box    reshard.Box
 	memory []byte
+	has    Commit // of registered parts: what is in the memory already; zero = anything
 }
 
 func (p part) bytes() int { return p.box.Elements() * p.tensor.Width }

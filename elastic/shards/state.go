@@ -73,16 +73,18 @@ func (o Options) claim(world int) int { return min(max(o.Copies, min(o.Parity, 1
 // State is one member's part of a sharded state. It belongs to one goroutine at a time.
 type State struct {
 	options Options
-	most    int              // bytes that are sent at once; all members have the same
-	parts   []part           // registered in this generation
-	named   map[string][]int // the indices of parts, by the name of the tensor
-	sets    []*set           // of commits
-	memory  pages.Pool       // of sets and parity
-	offers  []offer          // of the members, by rank, from Choose until Sync
-	peers   agreement        // after a Sync: who keeps copies
-	leaving agreement        // the same for a commit after which nobody can say who leaves
-	layout  *table           // after a Sync: the tensors
-	known   []reshard.Tensor // all that the members had parts of after the last Sync
+	most    int               // bytes that are sent at once; all members have the same
+	parts   []part            // registered in this generation
+	former  map[string][]part // registered in the generation before, by the name of the tensor
+	filled  Commit            // what was in their memory when it was last filled or saved; zero = anything
+	named   map[string][]int  // the indices of parts, by the name of the tensor
+	sets    []*set            // of commits
+	memory  pages.Pool        // of sets and parity
+	offers  []offer           // of the members, by rank, from Choose until Sync
+	peers   agreement         // after a Sync: who keeps copies
+	leaving agreement         // the same for a commit after which nobody can say who leaves
+	layout  *table            // after a Sync: the tensors
+	known   []reshard.Tensor  // all that the members had parts of after the last Sync
 	// after a Sync: the parts of all members, by rank, of layout
 	registered [][]reshard.Piece
 	whole      Commit   // the newest commit that all members know to be whole
@@ -98,6 +100,7 @@ type State struct {
 	planned     func() Redundancy // after a Sync: what a commit of the generation survives
 	parting     func() Redundancy // the same of one after which members leave
 	received    uint64            // bytes, to rebuild what was lost, by Choose
+	unchanged   int               // bytes that the last Sync has found in place
 }
 
 // agreement is what the members know of each other after a Sync.
@@ -115,8 +118,15 @@ func (s *State) Options() Options { return s.options }
 // Register adds memory for a part of a tensor, between Choose and Sync. A member that has no part
 // of a tensor registers an empty box, so that a tensor can be missed. memory has the elements of
 // the box in row-major order. It must stay where it is until the next Choose.
-func (s *State) Register(t reshard.Tensor, b reshard.Box, memory []byte) error {
-	p := part{t, b, memory}
+//
+// unchanged says that it is memory of this part in the generation before, and that nothing was
+// written to it since the last Save, Restore or Sync that was without error: it need not be filled
+// if that was with the commit that is chosen.
+func (s *State) Register(t reshard.Tensor, b reshard.Box, memory []byte, unchanged bool) error {
+	p := part{tensor: t, box: b, memory: memory}
+	if unchanged {
+		p.has = s.formerly(p)
+	}
 	switch {
 	case t.Width < 1:
 		return fmt.Errorf("tensor %s: elements of %d bytes", t.Name, t.Width)

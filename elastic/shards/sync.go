@@ -50,11 +50,13 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 	if err != nil {
 		return 0, err
 	}
+	s.filled, s.former = Commit{}, nil // what is there if this fails nobody knows
 	x := s.newTransfer(c, t, chosen, found)
 	if received, err = x.run(ctx, moves); err != nil {
 		return received, err
 	}
 	received += s.received
+	s.filled, s.unchanged = x.chosen, x.unchanged
 	// Nobody trains before all members are known to have the state.
 	if err := c.Barrier(ctx); err != nil {
 		return received, err
@@ -189,6 +191,7 @@ func (s *State) newTransfer(c Communicator, t *table, chosen Commit, found bool)
 		x.from = x.into
 		return x
 	}
+	x.chosen = chosen
 	x.from = make([][]part, len(t.tensors))
 	for _, set := range s.sets {
 		if set.commit != chosen {

@@ -49,7 +49,7 @@ func (w withOther) AllgatherBlobs(_ context.Context, mine []byte) ([][]byte, err
 func TestAnotherVersion(t *testing.T) {
 	s := New(Options{Copies: 1})
 	s.named = map[string][]int{}
-	if err := s.Register(reshard.Tensor{Name: "w", Width: 4, Shape: []int{2}}, reshard.Whole([]int{2}), make([]byte, 8)); err != nil {
+	if err := s.Register(reshard.Tensor{Name: "w", Width: 4, Shape: []int{2}}, reshard.Whole([]int{2}), make([]byte, 8), false); err != nil {
 		t.Fatal(err)
 	}
 	says, err := encode(struct{ Node string }{"b"})

@@ -23,6 +23,9 @@ type transfer struct {
 	from  [][]part // what this member has, by tensor
 	into  [][]part // what it needs
 	local bool     // what it has is not the memory that it needs
+
+	chosen    Commit // that it has; zero = an initial state
+	unchanged int    // bytes of what it needs that were in place
 }
 
 // run executes a plan. It returns how many bytes this member received.
@@ -174,31 +177,6 @@ func (p part) runs(b reshard.Box, packed []byte, f func(memory, packed []byte)) 
 		memory, in := p.memory[r.At:r.At+r.Bytes], packed[r.In:r.In+r.Bytes]
 		if &memory[0] != &in[0] {
 			f(memory, in)
-		}
-	})
-}
-
-// copyLocal copies what this member has of what it needs, on all cores. Several sets may have the
-// same elements, so each part is filled by one of them.
-func (x *transfer) copyLocal() {
-	type need struct {
-		into part
-		from []part
-	}
-	var needs []need
-	for i := range x.into {
-		for _, into := range x.into[i] {
-			needs = append(needs, need{into, x.from[i]})
-		}
-	}
-	inParallel(len(needs), func(k int) {
-		into := needs[k].into
-		for _, from := range needs[k].from {
-			if common, ok := from.box.Intersect(into.box); ok {
-				reshard.Runs(common, from.box, into.box, from.tensor.Width, func(r reshard.Run) {
-					copy(into.memory[r.In:r.In+r.Bytes], from.memory[r.At:r.At+r.Bytes])
-				})
-			}
 		}
 	})
 }

@@ -96,6 +96,7 @@ class Shard(ctypes.Structure):
         ("extent", POINTER(c_int64)),
         ("memory", c_void_p),
         ("bytes", c_int64),
+        ("unchanged", c_int32),
     ]
 
 

@@ -61,13 +61,22 @@ class Training:
         parity + 1 ranks or more keep parity for each other."""
         check(self._lib.rg_elastic_sharded(self.handle, copies, parity))
 
-    def shard(self, tensor: GlobalTensor, offset: Sequence[int], extent: Sequence[int], address: int, size: int) -> None:
-        """Registers memory for a part of a global tensor, in a session of the stage ARRANGING."""
+    def shard(
+        self,
+        tensor: GlobalTensor,
+        offset: Sequence[int],
+        extent: Sequence[int],
+        address: int,
+        size: int,
+        unchanged: bool = False,
+    ) -> None:
+        """Registers memory for a part of a global tensor, in a session of the stage ARRANGING. unchanged: it was
+        that of the same part in the generation before, and is as the last commit or session has left it."""
         dims = len(tensor.shape)
         numbers = ctypes.c_int64 * dims
         part = _library.Shard(
             ctypes.sizeof(_library.Shard), tensor.name.encode(), tensor.type.encode(), tensor.width, dims,
-            numbers(*tensor.shape), numbers(*offset), numbers(*extent), address, size,
+            numbers(*tensor.shape), numbers(*offset), numbers(*extent), address, size, unchanged,
         )  # fmt: skip
         check(self._lib.rg_elastic_shard(self.handle, ctypes.byref(part)))
 
