@@ -245,13 +245,14 @@ class Bench:
     def phases(self) -> None:
         for i in self.job.summary["incidents"]:
             print(i["cause"], {k: round(v) for k, v in i["phases_ms"].items()})
-        pattern = r"parts of the state are in sync.*gen=(\d+) rank=\d+ bytes=(\d+) arranged=(\S+) took=(\S+)"
+        pattern = r"parts of the state are in sync.*gen=(\d+) rank=\d+ bytes=(\d+) unchanged=(\d+) arranged=(\S+) took=(\S+)"
         syncs = re.findall(pattern, self.job.log())
         for generation in sorted({int(s[0]) for s in syncs}):
             ranks = [s for s in syncs if int(s[0]) == generation]
             moved = sum(int(s[1]) for s in ranks)
             print(f"generation {generation}: {moved / 2**20:.1f} MiB moved to {len(ranks)} ranks", end=", ")
-            print(f"arranged in {[s[2] for s in ranks]}, filled in {[s[3] for s in ranks]}", end="")
+            there = sum(int(s[2]) for s in ranks)
+            print(f"{there / 2**20:.1f} there, arranged in {[s[3] for s in ranks]}, filled in {[s[4] for s in ranks]}", end="")
             print(f"; a plain copy of as many takes {plain_copy(moved):.3f} s" if moved else "")
 
 

@@ -57,6 +57,19 @@ class Sharded(Jobs):
                 self.assertEqual({"3", "4"}, {e["size"] for e in begun}, job.output)
                 self.assertEqual(4, len(ends), job.output)
 
+    def test_a_rank_is_replaced(self):
+        """What the others have is in the memory where it was: it is left as it is if they have made no step
+        since the commit."""
+        for backend, line, filled in (("gloo", "backward", "2"), ("regroup", "backward", "2"), ("regroup", "commit", "0123")):
+            with self.subTest(backend=backend, line=line):
+                job = self.run_job(BACKEND=backend, DIES="2@9", LINE=line, REGROUP_LOG_LEVEL="info")
+                self.check(job)
+                found = re.findall(r"in sync.*gen=2 rank=(\d) bytes=(\d+) unchanged=(\d+) ", job.output)
+                self.assertEqual(4, len(found), job.output)
+                for rank, received, unchanged in found:
+                    self.assertEqual(rank in filled, int(unchanged) == 0, job.output)
+                    self.assertEqual(rank == "2", int(received) > 0, job.output)
+
     def test_a_rank_of_two_replicas_dies(self):
         """HSDP: the others of its replica wait for it in groups of their own, and are got out. Nobody
         has copied anything: the other replica has the part."""

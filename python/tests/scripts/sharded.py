@@ -3,7 +3,8 @@ have, at each commit and whenever it begins again.
 
 BACKEND is that of torch.distributed whose default group follows the job; COPIES those of each part, or
 PARITY in place of them.
-DIES="rank,rank@step" has ranks of the first generation kill themselves in a step. STEPS is how many
+DIES="rank,rank@step" has ranks of the first generation kill themselves in a step, before LINE: forward, where
+others may not have made the commit before yet, backward, or commit. STEPS is how many
 are made at least: there are more until WAITS ranks have come. With HSDP four ranks are two replicas of
 two parts each. With TP=2 each two ranks are tensor parallel, if their number is even, and the others
 shard what each of the two has. With CHECKPOINTS, a folder, the ranks die in the first step from that one on in which
@@ -35,6 +36,7 @@ HSDP, TP = "HSDP" in os.environ, int(os.environ.get("TP", "1"))
 CHECKPOINTS = os.environ.get("CHECKPOINTS")
 HOLDS = os.environ.get("HOLDS")
 victims, _, moment = os.environ.get("DIES", "@-1").partition("@")
+LINE = os.environ.get("LINE", "forward")
 VICTIMS, MOMENT = [int(v) for v in victims.split(",") if v], int(moment)
 
 torch.set_num_threads(1)
@@ -117,19 +119,26 @@ def dying(state):
     return there.item() > 0
 
 
+def die_if(doomed):
+    if doomed:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 @hvd.elastic.run
 def train(state):
     rank, size = dist.get_rank(), dist.get_world_size()
     say("enters", step=state.steps, rank=rank, size=size, hash=whole(), lr=state.optimizer.param_groups[0]["lr"])
     while state.steps < STEPS or size < WAITS or CHECKPOINTS and size == 4:
-        if dying(state) and rank in VICTIMS:
-            say("dies", step=state.steps, rank=rank)
-            os.kill(os.getpid(), signal.SIGKILL)
+        doomed = dying(state) and rank in VICTIMS
+        die_if(doomed and LINE == "forward")
         generator = torch.Generator().manual_seed(100 * state.steps + rank // tensor_parallel())
         x = torch.randn(8, 10, generator=generator)
         state.optimizer.zero_grad()
-        state.model(x).square().mean().backward()
+        loss = state.model(x).square().mean()
+        die_if(doomed and LINE == "backward")
+        loss.backward()
         state.optimizer.step()
+        die_if(doomed)
         state.model.seen += 8
         for group in state.optimizer.param_groups:
             group["lr"] *= 0.99

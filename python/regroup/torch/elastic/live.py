@@ -46,6 +46,8 @@ class LiveCommits:
             raise InvalidArgumentError(f"commit_mode={mode!r}: it is {LIVE!r} or {COPIED!r}, or left out")
         #: Whether that is what the program wants, also where not all can be seen that speaks against it.
         self.wanted = mode == LIVE
+        #: Whether it wants copies, because tensors may change in a way that PyTorch does not count.
+        self.copied = mode == COPIED
         #: Why no commit is live; None = some are.
         self.never: Optional[str] = "the state was made with commit_mode='copied'" if mode == COPIED else None
         self._in_use: Callable[[], List[torch.Tensor]] = list

@@ -12,6 +12,7 @@ from ...training import GlobalTensor, Training
 from .. import replicas
 from . import layout
 from .arena import tensor_of
+from .writes import Former, Place
 
 
 class Part:
@@ -31,16 +32,24 @@ class Part:
         if local.device.type != "cpu" or not local.is_contiguous():
             self._memory = torch.empty(local.shape, dtype=local.dtype, pin_memory=local.device.type == "cuda")
 
+    def place(self) -> Optional[Place]:
+        """Where it is, if the memory that is registered is that of the tensor in use."""
+        return Place(self.name, self._memory, self._in_use()) if self._memory is self._local else None
+
+    def _in_use(self) -> torch.Tensor:
+        return self._like
+
     def _whole(self) -> GlobalTensor:
         return GlobalTensor(self.name, str(self._local.dtype), self._local.element_size(), tuple(self._like.shape))
 
-    def register(self, training: Training) -> None:
+    def register(self, training: Training, former: Former) -> None:
         """Registers the memory, with what is in the tensor in use."""
         memory = self._memory
         if memory is not self._local:
             memory.copy_(self._local)
         extent = memory.shape if memory.numel() else (0,) * memory.dim()
-        training.shard(self._whole(), self._offset, extent, memory.data_ptr() if memory.numel() else 0, memory.nbytes)
+        address, unchanged = memory.data_ptr() if memory.numel() else 0, former.unchanged(self.name, memory)
+        training.shard(self._whole(), self._offset, extent, address, memory.nbytes, unchanged)
 
     def capture(self, tensor: Optional[torch.Tensor]) -> torch.Tensor:
         """Updates the memory from the tensor in use, which must be the one from before; returns it."""
@@ -94,12 +103,15 @@ class StatePart(Part):
         self._tensor = self._local if number else _as(parameter, self._local)
 
     @staticmethod
-    def memory(parameter: torch.Tensor, outline: torch.Tensor) -> int:
+    def size(parameter: torch.Tensor, outline: torch.Tensor) -> int:
         """How many bytes of memory the constructor needs; 0 = none."""
         local = layout.local(parameter)
         if outline.dim() == 0 or local.device.type != "cpu" or not local.is_contiguous():
             return 0
         return local.numel() * outline.element_size()
+
+    def _in_use(self) -> torch.Tensor:
+        return self._tensor
 
     def clear(self) -> None:
         """Makes it what an optimizer begins with."""

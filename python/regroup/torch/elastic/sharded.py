@@ -7,23 +7,44 @@ import atexit
 import gc
 import importlib
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
 from ...errors import InvalidArgumentError, UnsupportedError
 from ...training import Training
 from .. import replicas
-from . import padded
+from . import moving, padded
 from .arena import Arena, trim_heap
 from .optimizer_handler import outlines
 from .parts import Part, StatePart
 from .sampler import ElasticSampler
 from .state_handlers import saves_its_own_way
+from .writes import Former, Place, Writes
 
 #: Makes the models and optimizers of a generation, and what belongs to them, like a learning rate
 #: schedule, by name. fresh: their content may count.
 Build = Callable[[bool], Dict[str, Any]]
+
+
+class _Wanted(NamedTuple):
+    """A tensor that an optimizer makes for a parameter at its first step."""
+
+    optimizer: str
+    of: str  # the name of the parameter
+    key: str
+    parameter: torch.Tensor
+    outline: torch.Tensor  # see StatePart
+    device: torch.device
+
+    @property
+    def name(self) -> str:
+        return f"{self.optimizer}.{self.of}.{self.key}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the memory that it is given; 0 = none."""
+        return StatePart.size(self.parameter, self.outline)
 
 
 class ShardedParts:
@@ -48,13 +69,19 @@ class ShardedParts:
         self._fresh = True  # what is in the tensors may count
         self._first = True  # nothing was made yet
         self._trim = False  # what was freed is still in the heap
-        self._arena = Arena()  # of optimizers
+        self._arena = Arena()  # of models and optimizers
+        self._place: Optional[Tuple[int, int]] = None  # of this rank, see make
+        self._writes = Writes()
+        self._former = Former(self._writes)
         self.made: Dict[str, Any] = {}
         self._parts: List[Part] = []  # of models
         self._states: Dict[str, Dict[str, Dict[str, StatePart]]] = {}  # by optimizer, parameter and key
 
-    def make(self, fresh: bool) -> None:
-        """Has the function make them."""
+    def make(self, fresh: bool, place: Optional[Tuple[int, int]] = None) -> None:
+        """Has the function make them. place is the rank and the number of ranks: where they stay, the
+        parts may do, and what is in them."""
+        same, self._place = not fresh and place is not None and place == self._place, place
+        self._former = Former(self._writes, self._in_place() if same else ())
         self.made, self._parts, self._states = {}, [], {}
         self._free()
         self._fresh, made = fresh, self._build(fresh)
@@ -79,15 +106,33 @@ class ShardedParts:
     def register(self, training: Training) -> None:
         """Registers the parts of this rank. The tensors that an optimizer makes at its first step have
         memory before."""
+        tensors = dict(self._tensors())
+        movable = moving.movable((model for _, model in self._modules()), tensors.values())
+        wanted = self._wanted()
+        memory = self._arena.allocate([x.size for x in [*movable, *wanted] if x.size])
+        for part in movable:
+            part.move(next(memory), self._fresh)
+            self._trim = True
         for _, model in self._modules():
             padded.settle(model)
-        for name, tensor in self._tensors():
-            part = Part(name, tensor)
-            part.register(training)
-            self._parts.append(part)
+        for name, tensor in tensors.items():
+            self._parts.append(Part(name, tensor))
+            self._parts[-1].register(training, self._former)
+        for w in wanted:
+            own = next(memory) if w.size else None
+            part = StatePart(w.name, w.parameter, w.outline, _distinct(w.parameter.dim()), w.device, own)
+            self._states[w.optimizer].setdefault(w.of, {})[w.key] = part
+            if self._fresh and own is not None:
+                part.clear()
+            part.register(training, self._former)
+        self._arena.trim()
+        self._former = Former(self._writes)
+
+    def _wanted(self) -> List[_Wanted]:
+        """What the optimizers make at their first step."""
         wanted = []
         for name, optimizer in self._optimizers():
-            states = self._states.setdefault(name, {})
+            self._states[name] = {}
             parameters = list(self._parameters(name, optimizer))
             stand_ins = {id(p): torch.zeros(_distinct(p.dim()), dtype=p.dtype) for _, p, _ in parameters}
             found = outlines(optimizer, [p for _, p, _ in parameters], lambda p: stand_ins[id(p)])
@@ -95,17 +140,28 @@ class ShardedParts:
                 outline = outline or _outline(optimizer.state.get(p, {}), p)
                 # Numbers are on the host, unless the optimizer works on the device alone.
                 device = p.device if group.get("fused") or group.get("capturable") else torch.device("cpu")
-                states[of] = {}
+                self._states[name][of] = {}
                 for key, like in sorted(outline.items()):
-                    wanted.append((states[of], key, f"{name}.{of}.{key}", p, like, device))
-        memory = self._arena.allocate([size for size in (StatePart.memory(w[3], w[4]) for w in wanted) if size])
-        for state, key, name, p, like, device in wanted:
-            own = next(memory) if StatePart.memory(p, like) else None
-            state[key] = part = StatePart(name, p, like, _distinct(p.dim()), device, own)
-            if self._fresh and own is not None:
-                part.clear()
-            part.register(training)
-        self._arena.trim()
+                    wanted.append(_Wanted(name, of, key, p, like, device))
+        return wanted
+
+    def watch(self) -> None:
+        """Begins to look for changes of the parts after a commit: those that there were none of need not
+        be filled when the training goes on from it."""
+        self._writes.begin()
+
+    def end(self) -> None:
+        """Ends what watch began."""
+        self._writes.end()
+
+    def committed(self) -> None:
+        """Says that the parts are as in the last commit."""
+        self._writes.note(self._in_place())
+
+    def _in_place(self) -> Iterator[Place]:
+        """Where the parts are that are registered where they are used."""
+        states = (part for of in self._states.values() for parts in of.values() for part in parts.values())
+        return filter(None, (part.place() for part in [*self._parts, *states]))
 
     def capture(self) -> Dict[str, Any]:
         """Updates the registered memory; returns what is saved as an object, the same on all ranks.
@@ -154,6 +210,7 @@ class ShardedParts:
         for name, value in self._others():
             if name in kept:
                 value.load_state_dict(kept[name])
+        self.committed()
 
     def _apply(self, name: str, optimizer: torch.optim.Optimizer, groups: List[dict], absent: List[str]) -> None:
         count = len(optimizer.param_groups)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
 
-from ...errors import RegroupError, UnsupportedError
+from ...errors import HostsUpdatedInterrupt, RegroupError, UnsupportedError
 from ...training import Training
 from .. import replicas
 from ..world import world
@@ -118,10 +118,10 @@ class TorchState(ObjectState):
         """What commits copy in elastic.run, and why."""
         return self._live.describe()
 
-    def _make(self, fresh: bool) -> None:
+    def _make(self, fresh: bool, place: Optional[Tuple[int, int]] = None) -> None:
         """Has the models and optimizers made that are sharded."""
         before = self._values()
-        self._sharded.make(fresh)
+        self._sharded.make(fresh, place)
         for name, value in self._values().items():
             if value is not before[name]:
                 raise UnsupportedError(
@@ -137,7 +137,7 @@ class TorchState(ObjectState):
         """Makes and registers what this rank has in a generation."""
         for name in self._sharded.made:
             self.__dict__.pop(name, None)  # so that its memory is free before
-        self._make(world.step == 0)
+        self._make(world.step == 0, (world.membership.rank, world.membership.size))
         self._sharded.register(training)
 
     def _set_handler(self, name: str, handler: StateHandler) -> None:
@@ -237,6 +237,8 @@ class TorchState(ObjectState):
     def _register(self, training: Training) -> None:
         if self._sharded is not None:
             training.sharded(self._sharded.copies, self._sharded.parity)
+            if not self._live.copied:
+                self._sharded.watch()
         for engine_handler in self._engine_handlers.values():
             engine_handler.register(training)
         for name, handler in self._handlers.items():
@@ -281,9 +283,18 @@ class TorchState(ObjectState):
         self._live.before()
 
     def _commit(self, training: Training) -> None:
-        self._live.commit(training, self._samplers())
+        try:
+            self._live.commit(training, self._samplers())
+        except HostsUpdatedInterrupt:  # it has committed
+            self._parts_committed()
+            raise
+        self._parts_committed()
         for sampler in self._samplers():
             sampler.committed()
+
+    def _parts_committed(self) -> None:
+        if self._sharded is not None:
+            self._sharded.committed()
 
     def _commit_alone(self, training: Training) -> None:
         self._live.commit_alone(training, self._samplers(), self.save)
@@ -293,6 +304,8 @@ class TorchState(ObjectState):
 
     def _end(self) -> None:
         self._live.end()
+        if self._sharded is not None:
+            self._sharded.end()
 
     def _samplers(self) -> List[ElasticSampler]:
         return [h.value for h in self._handlers.values() if isinstance(h.value, ElasticSampler)]
