@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 2
-#define RG_ABI_MINOR 2
+#define RG_ABI_MINOR 3
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;

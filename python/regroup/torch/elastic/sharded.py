@@ -112,7 +112,7 @@ class ShardedParts:
         memory = self._arena.allocate([x.size for x in [*movable, *wanted] if x.size])
         for part in movable:
             part.move(next(memory), self._fresh)
-            self._trim = True
+        self._trim = self._trim or bool(movable)
         for _, model in self._modules():
             padded.settle(model)
         for name, tensor in tensors.items():
