@@ -141,6 +141,8 @@ var layers = []layer{
 	{"elastic/shards", []string{"collective", "elastic/checkpoint", "elastic/internal/pages", "elastic/reshard", "elastic/statesync"}, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it moves state that it does not understand"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "elastic/internal/pages", "internal/wait"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},
 	{"elastic/internal/checkpointwriter", []string{"collective", "elastic/checkpoint", "elastic/internal/agentclient", "elastic/shards", "elastic/statesync"}, nil, nil, "it writes what package elastic has committed"},
+	{"elastic/internal/agentwatch", []string{"collective", "elastic/internal/agentclient", "elastic/internal/canceler", "elastic/internal/updates", "internal/wait", "internal/workerprotocol"}, nil, nil, "it listens to the agent and tells the others of the package"},
+	{"elastic/internal/vote", []string{"elastic/internal/updates"}, nil, nil, "it is what ranks say of a commit"},
 	{"elastic/internal/pages", nil, []string{"golang.org/x/sys/unix"}, nil, "it is about memory only"},
 	{"elastic/internal/...", []string{"collective", "elastic/checkpoint", "elastic/samples", "internal/wait", "internal/workerprotocol"}, nil, nil, "package elastic is built of it"},
 	{"elastic/checkpoint", []string{"elastic/reshard"}, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it is about files only"},

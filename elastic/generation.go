@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic/internal/agentclient"
+	"github.com/regroup-io/regroup/elastic/internal/agentwatch"
 	"github.com/regroup-io/regroup/elastic/internal/canceler"
 	"github.com/regroup-io/regroup/elastic/internal/members"
 	"github.com/regroup-io/regroup/elastic/internal/updates"
@@ -54,7 +55,7 @@ func classify(ctx context.Context, err error, rank int, c *canceler.Canceler) (o
 		o.ending = finished
 	case ctx.Err() != nil:
 		return o, context.Cause(ctx)
-	case errors.Is(cause, errOrphaned):
+	case errors.Is(cause, agentwatch.ErrOrphaned):
 		return o, cause
 	case errors.Is(err, ErrStopped):
 		o.ending = stopped
@@ -110,7 +111,10 @@ func (r *runner) generation(ctx context.Context, a workerprotocol.Assignment, pr
 		watched := make(chan struct{})
 		go func() {
 			defer close(watched)
-			watch(watching, r.agent, r.options.OrphanTimeout, s, c, func(n PreemptionNotice) { r.preempted(ctx, s, n) })
+			agentwatch.Watch{
+				Agent: r.agent, OrphanTimeout: r.options.OrphanTimeout, Generation: s.Generation, Updates: s.updates, Canceler: c,
+				Leaving: func(reason string, until time.Time) { r.preempted(ctx, s, PreemptionNotice{reason, until}) },
+			}.Run(watching)
 		}()
 		defer func() {
 			stop()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/elastic/internal/agentwatch"
 	"github.com/regroup-io/regroup/elastic/samples"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
@@ -102,7 +103,7 @@ func TestAWorkerWhoseAgentIsGoneStops(t *testing.T) {
 						}
 					}
 				})
-			if !errors.Is(err, errOrphaned) {
+			if !errors.Is(err, agentwatch.ErrOrphaned) {
 				t.Fatalf("Run returns %v", err)
 			}
 			if a.polls.Load() == 0 {
