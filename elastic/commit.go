@@ -220,33 +220,62 @@ func (s *Session) count(said vote.Vote, greatest []int64) (*vote.Result, error) 
 	return &r, nil
 }
 
+// Agree makes all ranks agree on the commit that follows, as it would itself, and reports whether
+// that copies the tensors that are Live: a program in which they are elsewhere, in the memory of a
+// GPU, brings what it has to the registered memory then, and only then.
+//
+//	copies, err := s.Agree(ctx, true)
+//	if err == nil && copies {
+//		bring(weights) // to where they are registered
+//	}
+//	s.CommitLive(ctx)
+//
+// It also brings them before Unchanged, before State.Restore if they have not changed since the
+// last commit, and before the training function returns.
+func (s *Session) Agree(ctx context.Context, live bool) (copies bool, err error) {
+	r, err := s.agree(ctx, false, live)
+	if err != nil {
+		return false, err
+	}
+	s.agreement, s.asked = r, true
+	return r.Copies(live), nil
+}
+
+// agree finds out what all ranks say to a commit, now or before.
+func (s *Session) agree(ctx context.Context, final, live bool) (*vote.Result, error) {
+	if !s.asked || final {
+		if s.merged = false; s.state.recording {
+			if err := s.mergeRecorded(ctx); err != nil {
+				return nil, err
+			}
+			s.merged = true
+		}
+		if err := s.settleShards(final); err != nil {
+			return nil, err
+		}
+	}
+	if s.agreement != nil && !final {
+		return s.agreement, nil
+	}
+	said := s.vote(final, live)
+	values := said.Values()
+	if err := collective.Allreduce(ctx, s.comm, values, collective.Max); err != nil {
+		return nil, err
+	}
+	return s.count(said, values)
+}
+
 // commit agrees that all ranks are here with the same intent, if they have not before, saves the
 // state and returns the update that all ranks know of.
 func (s *Session) commit(ctx context.Context, final, live bool) (update int64, err error) {
-	if s.merged = false; s.state.recording {
-		if err := s.mergeRecorded(ctx); err != nil {
-			return 0, err
-		}
-		s.merged = true
-	}
-	if err := s.settleShards(final); err != nil {
+	r, err := s.agree(ctx, final, live)
+	if s.agreement, s.asked = nil, false; err != nil {
 		return 0, err
-	}
-	r := s.agreement
-	if s.agreement = nil; r == nil || final {
-		said := s.vote(final, live)
-		values := said.Values()
-		if err := collective.Allreduce(ctx, s.comm, values, collective.Max); err != nil {
-			return 0, err
-		}
-		if r, err = s.count(said, values); err != nil {
-			return 0, err
-		}
 	}
 	if err := s.mergeSampler(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.state.save(s.Generation, !live || r.Copied || r.Update != updates.None); err != nil {
+	if err := s.state.save(s.Generation, r.Copies(live)); err != nil {
 		return 0, err
 	}
 	s.copiedAlone = !live && !r.Copied

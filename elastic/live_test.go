@@ -21,8 +21,10 @@ type liveJob struct {
 	epochs  uint64
 	between bool // there is an operation between a step and its commit
 	early   bool // steps agree on their commits before they change weights
-	onLine  func(name string, s *Session, line int)
-	running sync.WaitGroup
+	// elsewhere has the weights not in the memory that is registered: they are brought there.
+	elsewhere bool
+	onLine    func(name string, s *Session, line int)
+	running   sync.WaitGroup
 
 	mu      sync.Mutex
 	errs    map[string]error
@@ -47,14 +49,25 @@ func newLiveJob(t *testing.T, workers int) *liveJob {
 
 func (j *liveJob) start(name string) {
 	state := NewState(samples.NewSampler(liveSamples, 5))
-	weights, counter := make([]int64, liveWeights), make([]int64, 1)
+	registered, counter := make([]int64, liveWeights), make([]int64, 1)
+	weights := registered
+	if j.elsewhere {
+		weights = make([]int64, liveWeights)
+	}
 	Tensor(state, "counter", counter)
-	Tensor(state, "weights", weights)
+	Tensor(state, "weights", registered)
 	state.Live("weights")
 	ctx, transport := j.hub.Start(j.t, name)
 	j.running.Go(func() {
 		o := Options{Job: "j", Socket: j.hub.Socket, Token: name, Transport: transport}
-		err := Run(ctx, o, state, func(ctx context.Context, s *Session) error { return j.train(ctx, name, s, weights, counter) })
+		err := Run(ctx, o, state, func(ctx context.Context, s *Session) error {
+			copy(weights, registered)
+			err := j.train(ctx, name, s, weights, registered, counter)
+			if err == nil || s.state.replica.Live() {
+				copy(registered, weights)
+			}
+			return err
+		})
 		j.hub.Ended(name, err)
 		j.mu.Lock()
 		defer j.mu.Unlock()
@@ -65,7 +78,7 @@ func (j *liveJob) start(name string) {
 	})
 }
 
-func (j *liveJob) train(ctx context.Context, name string, s *Session, weights, counter []int64) error {
+func (j *liveJob) train(ctx context.Context, name string, s *Session, weights, registered, counter []int64) error {
 	j.mu.Lock()
 	j.resumed[s.Generation] = s.Step()
 	if made := j.made; s.Step() < made && !j.between {
@@ -114,7 +127,7 @@ func (j *liveJob) train(ctx context.Context, name string, s *Session, weights, c
 			}
 		}
 		line(5)
-		if err := s.CommitLive(ctx); err != nil {
+		if err := j.commit(ctx, s, weights, registered); err != nil {
 			return err
 		}
 		j.mu.Lock()
@@ -126,6 +139,23 @@ func (j *liveJob) train(ctx context.Context, name string, s *Session, weights, c
 		line(6)
 	}
 	return nil
+}
+
+// commit is CommitLive, of weights that may be elsewhere than where they are registered.
+func (j *liveJob) commit(ctx context.Context, s *Session, weights, registered []int64) error {
+	if !j.elsewhere {
+		return s.CommitLive(ctx)
+	}
+	clear(registered) // nothing may count on what is there
+	switch copies, err := s.Agree(ctx, true); {
+	case errors.Is(err, ErrPeerLost):
+		return errors.Join(err, s.CommitAlone())
+	case err != nil:
+		return err
+	case copies:
+		copy(registered, weights)
+	}
+	return s.CommitLive(ctx)
 }
 
 // finish waits for all workers, and compares the weights with those that one process computes.
@@ -166,13 +196,13 @@ func (j *liveJob) finish() (done int) {
 // from the step that it was in, or from the one before if the gradients were not complete: nobody
 // needs a copy.
 func TestNoStepIsLostOfLiveCommits(t *testing.T) {
-	for line := range 2 * liveLines {
+	for line := range 4 * liveLines {
 		for victim := range 3 {
-			line, early := line/2, line%2 == 0
-			t.Run(fmt.Sprintf("rank %d at line %d, early %t", victim, line, early), func(t *testing.T) {
+			line, early, elsewhere := line/4, line%2 == 0, line%4 < 2
+			t.Run(fmt.Sprintf("rank %d at line %d, early %t, elsewhere %t", victim, line, early, elsewhere), func(t *testing.T) {
 				t.Parallel()
 				j := newLiveJob(t, 3)
-				j.early = early
+				j.early, j.elsewhere = early, elsewhere
 				const at = 17
 				var once sync.Once
 				j.onLine = func(name string, s *Session, n int) {
@@ -254,7 +284,7 @@ func TestLiveCommitsUnderKillsAndJoins(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 7))
 			j := newLiveJob(t, 3)
-			j.epochs, j.early = 8, seed%2 == 0
+			j.epochs, j.early, j.elsewhere = 8, seed%2 == 0, seed%4 < 2
 			var mu sync.Mutex
 			next, countdown, kills := 3, 20+random.IntN(40), 0
 			j.onLine = func(name string, s *Session, n int) {

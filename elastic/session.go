@@ -43,6 +43,7 @@ type Session struct {
 	alike    uint64 // see Alike
 
 	agreement   *vote.Result // on the next commit, see AgreeEarly; nil = there is none yet
+	asked       bool         // it was made by Agree
 	ballot      *vote.Vote   // that this rank has, of a Ballot that is not Agreed yet
 	early       bool         // AgreeEarly agrees; the same on all ranks
 	copiedAlone bool         // this rank has copied in the last commit, and not all have

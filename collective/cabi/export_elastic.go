@@ -175,6 +175,13 @@ func fillSession(out *C.rg_session, s *elastic.Session, comm uint64) {
 	}
 }
 
+func boolean(b bool) C.int32_t {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // fillText copies a text with its final zero. One that is too long becomes empty.
 func fillText(to []C.char, s string) {
 	clear(to)
@@ -224,6 +231,18 @@ func rgo_elastic_commit_live(h C.uint64_t) C.int {
 	return with(h, (*training).commitLive)
 }
 
+//export rgo_elastic_agree
+func rgo_elastic_agree(h C.uint64_t, live C.int32_t, out *C.int32_t) C.int {
+	return with(h, func(t *training) error {
+		if out == nil {
+			return invalidf("nowhere to put the answer")
+		}
+		copies, err := t.agree(live != 0)
+		*out = boolean(copies)
+		return err
+	})
+}
+
 //export rgo_elastic_ballot
 func rgo_elastic_ballot(h C.uint64_t, out *C.int64_t) C.int {
 	return with(h, func(t *training) error {
@@ -261,9 +280,7 @@ func rgo_elastic_unchanged(h C.uint64_t, out *C.int32_t) C.int {
 			return invalidf("nowhere to put the answer")
 		}
 		same, err := t.unchanged()
-		if *out = 0; same {
-			*out = 1
-		}
+		*out = boolean(same)
 		return err
 	})
 }

@@ -155,6 +155,7 @@ int rg_elastic_check_updates(rg_elastic elastic) { GUARDED(rgo_elastic_check_upd
 
 int rg_elastic_commit(rg_elastic elastic) { GUARDED(rgo_elastic_commit(elastic)); }
 int rg_elastic_commit_live(rg_elastic elastic) { GUARDED(rgo_elastic_commit_live(elastic)); }
+int rg_elastic_agree(rg_elastic elastic, int32_t live, int32_t *copies) { GUARDED(rgo_elastic_agree(elastic, live, copies)); }
 int rg_elastic_alike(rg_elastic elastic, uint64_t hash) { GUARDED(rgo_elastic_alike(elastic, hash)); }
 int rg_elastic_ballot(rg_elastic elastic, int64_t values[RG_BALLOT]) { GUARDED(rgo_elastic_ballot(elastic, values)); }
 int rg_elastic_agreed(rg_elastic elastic, const int64_t greatest[RG_BALLOT]) { GUARDED(rgo_elastic_agreed(elastic, (int64_t *)greatest)); }

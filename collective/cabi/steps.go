@@ -79,6 +79,15 @@ func (t *training) commitLive() error {
 	})
 }
 
+func (t *training) agree(live bool) (copies bool, err error) {
+	err = t.in(func(s *elastic.Session) error {
+		t.tellStop(s)
+		copies, err = s.Agree(background, live)
+		return err
+	})
+	return copies, err
+}
+
 func (t *training) ballot(values []int64) error {
 	return t.in(func(s *elastic.Session) error {
 		t.tellStop(s)

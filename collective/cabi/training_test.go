@@ -108,6 +108,13 @@ func TestLiveCommits(t *testing.T) {
 	if same, err := tr.unchanged(); err != nil || same {
 		t.Errorf("after a change: %t, %v", same, err)
 	}
+	if copies, err := tr.agree(false); err != nil || !copies {
+		t.Errorf("a commit that is no live one: copies %t, %v", copies, err)
+	}
+	step(1, tr.commit)
+	if _, err := tr.agree(true); err != nil { // one is due after 400 times the few nanoseconds that it takes
+		t.Error(err)
+	}
 	step(2, tr.commitLive)
 	rest[0] = 8
 	want("what is live stays, the rest returns", 2, 2)

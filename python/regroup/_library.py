@@ -31,7 +31,7 @@ ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND
 BALLOT = 8
 
 ABI_MAJOR = 2
-ABI_MINOR = 3
+ABI_MINOR = 4
 
 
 class Op(ctypes.Structure):
@@ -147,6 +147,7 @@ _functions = {
     "rg_elastic_check_updates": (_handle,),
     "rg_elastic_commit": (_handle,),
     "rg_elastic_commit_live": (_handle,),
+    "rg_elastic_agree": (_handle, c_int32, POINTER(c_int32)),
     "rg_elastic_ballot": (_handle, POINTER(c_int64)),
     "rg_elastic_agreed": (_handle, POINTER(c_int64)),
     "rg_elastic_alike": (_handle, c_uint64),

@@ -150,6 +150,13 @@ class Training:
         for a copy."""
         check(self._lib.rg_elastic_commit_live(self.handle))
 
+    def agree(self, live: bool) -> bool:
+        """Agrees on the commit that follows, commit_live if live; returns whether it copies what is live, which must
+        be in the registered memory then."""
+        copies = ctypes.c_int32()
+        check(self._lib.rg_elastic_agree(self.handle, live, ctypes.byref(copies)))
+        return bool(copies.value)
+
     def ballot(self) -> Optional[Any]:
         """What this rank has to say in the next commit_live, as an array of BALLOT int64; None if there is nothing to agree on
         before it, on any rank."""

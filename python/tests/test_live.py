@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 import regroup.torch as hvd
-from regroup.errors import InvalidArgumentError
+from regroup.errors import InvalidArgumentError, WorkerLostError
 from regroup.torch.elastic import live
 
 from . import launch
@@ -48,6 +48,16 @@ class Live(unittest.TestCase):
                 self.assertIn(begun.pop() - MOMENT, later, job.output)
                 self.assertEqual(0, job.summary["incidents"][0]["steps_lost"], job.output)
                 self.assertIn("commits copy nothing that only optimizers change;", job.output)
+
+    def test_tensors_that_are_elsewhere(self):
+        """They are brought to the registered memory when something is to be copied from there."""
+        for line in "backward", "optimizer", "stepped", "committed":
+            for without in "", "sampler":
+                with self.subTest(line=line, without=without):
+                    job, begun = self.run_job(line, WITHOUT=without, ELSEWHERE="1")
+                    self.assertEqual(1, len(begun), job.output)
+                    self.assertIn(begun.pop() - MOMENT, [0, 1] if line == "backward" else [0], job.output)
+                    self.assertIn("commits copy nothing that only optimizers change;", job.output)
 
     def test_without_a_sampler(self):
         """Ranks agree on a commit before the optimizer's step, and none of it is lost."""
@@ -91,6 +101,31 @@ class Choice(unittest.TestCase):
         )
         self.assertIn("copied'" if mode == "copied" else "when elastic.run begins", state.describe())
         return hvd.elastic.run(lambda state: state.describe())(state)
+
+    def test_no_step_with_gradients_that_a_loss_has_cut_off(self):
+        """A device says that they are there. Weights that are not contiguous are treated as on a device."""
+        weight = torch.nn.Parameter(torch.randn(8, 4).t())
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        module = torch.nn.Module()
+        module.weight = weight
+        state = hvd.elastic.TorchState(model=module, optimizer=optimizer, commit_mode="live")
+
+        @hvd.elastic.run
+        def train(state):
+            for step in range(4):
+                weight.grad = torch.ones_like(weight)
+                optimizer.step()
+                state.commit()
+            before = weight.detach().clone()
+            with mock.patch.object(hvd.world.world, "failed", return_value=WorkerLostError("rank 1")):
+                with self.assertRaisesRegex(WorkerLostError, "while gradients were reduced"):
+                    optimizer.step()
+            self.assertTrue(torch.equal(before, weight))
+            state.restore()  # to what is there, not to the last copy
+            self.assertTrue(torch.equal(before, weight))
+            return state.describe()
+
+        self.assertIn("commits copy nothing", train(state))
 
     def test_the_reason_is_told(self):
         self.assertIn("until a few steps", self.why("live"))

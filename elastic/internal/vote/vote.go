@@ -1,6 +1,8 @@
 // Package vote is what the ranks say to each other with a commit.
 package vote
 
+import "github.com/regroup-io/regroup/elastic/internal/updates"
+
 // Vote is what one rank says.
 type Vote struct {
 	Update int64 // the greatest that it knows of, see package updates
@@ -35,6 +37,10 @@ func (v Vote) Values() []int64 {
 func (v Vote) Count(x []int64) Result {
 	return Result{Said: v, Update: x[0], Like: x[1] == -x[2] && x[3] == -x[4], Copied: x[5] > 0, Alike: x[6] == -x[7], More: x[Size:]}
 }
+
+// Copies reports whether a commit that this rank asked for as a live one or not copies all tensors:
+// also if members change after it.
+func (r Result) Copies(live bool) bool { return !live || r.Copied || r.Update != updates.None }
 
 func number(b bool) int64 {
 	if b {

@@ -5,7 +5,8 @@ DIES="rank@step:line" has a rank of the first generation kill itself in a step: 
 "backward", "optimizer" (within the optimizer's step), "stepped", "save" (in the commit) or "committed".
 SPOILS is what the script does that live commits cannot bear: "data" changes weights where PyTorch does
 not count it, "between" communicates before the commit, "rarely" commits each second step, "restores"
-returns to the last commit once. WITHOUT is "sampler" or "". COMMITTED is a file in which rank 0 says
+returns to the last commit once. ELSEWHERE=1 has weights that are not contiguous, and so not in the
+memory from which commits are copied, as on a GPU. WITHOUT is "sampler" or "". COMMITTED is a file in which rank 0 says
 which commit it has come out of; rank 1 waits for that before its own, if all have agreed on it early.
 """
 
@@ -22,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 import regroup.torch as hvd
 
 SPOILS, WITHOUT = os.environ.get("SPOILS", ""), os.environ.get("WITHOUT", "")
+ELSEWHERE = os.environ.get("ELSEWHERE", "") == "1"
 victim, _, where = os.environ.get("DIES", "-1@-1:").partition("@")
 moment, _, LINE = where.partition(":")
 VICTIM, MOMENT, EPOCHS = int(victim), int(moment), 3
@@ -45,6 +47,9 @@ hvd.init()
 torch.manual_seed(7)
 inputs, wanted = torch.randn(90, 12), torch.randn(90, 3)
 model = torch.nn.Sequential(torch.nn.Linear(12, 40), Counts(), torch.nn.GELU(), torch.nn.Linear(40, 3))
+if ELSEWHERE:
+    for layer in model[0], model[3]:
+        layer.weight = torch.nn.Parameter(layer.weight.detach().t().contiguous().t())
 if WITHOUT == "sampler":  # so much that copies are worth avoiding: only then ranks agree before a step
     model.table = torch.nn.Parameter(torch.zeros(4 << 20), requires_grad=False)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

@@ -6,13 +6,13 @@ import ctypes
 import logging
 from typing import Any, Callable, List, Optional
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ... import _library as lib
 from ...errors import DivergedError, HostsUpdatedInterrupt, InvalidArgumentError, WorkerLostError
 from ...training import Training
 from ..world import world
+from .registered import RegisteredTensor, bring, settle
 from .sampler import ElasticSampler
 
 #: What TorchState takes as commit_mode.
@@ -50,7 +50,10 @@ class LiveCommits:
         self.copied = mode == COPIED
         #: Why no commit is live; None = some are.
         self.never: Optional[str] = "the state was made with commit_mode='copied'" if mode == COPIED else None
-        self._in_use: Callable[[], List[torch.Tensor]] = list
+        self._tensors: List[RegisteredTensor] = []
+        #: Whether those that are elsewhere than in registered memory are brought there when it is known that a commit
+        #: copies them, and not before.
+        self.stay = False
         self._versions: List[int] = []
         self._proofs = 0
         self._live = False  # the last commit was a live one, as far as this rank is concerned
@@ -69,19 +72,18 @@ class LiveCommits:
     def begin(
         self,
         training: Training,
-        in_use: Callable[[], List[torch.Tensor]],
+        tensors: List[RegisteredTensor],
         size: int,
         optimizers: List[Any],
         explain: Callable[[], None],
     ) -> None:
-        """Begins with a state whose live tensors have size bytes, are what in_use returns, and are
-        changed by optimizers. explain raises an error about what is not alike on all ranks."""
+        """Begins with a state whose live tensors have size bytes, and are changed by optimizers. explain raises an error about what is not alike on all ranks."""
         if self.never is None and size < (1 if self.wanted else _WORTH):
             self.never = f"a copy of {size} bytes costs nothing"
         if self.never is not None:
             self._stop(self.never)
             return
-        self._in_use, self._training, self._optimizers, self._explain = in_use, training, optimizers, explain
+        self._tensors, self._training, self._optimizers, self._explain = tensors, training, optimizers, explain
         self._hook = register_optimizer_step_pre_hook(self._before_step)
         world.reduced = self.reduced
 
@@ -109,16 +111,20 @@ class LiveCommits:
     def _note(self) -> None:
         self._steps, self._early, self._agreed = 0, False, False
         try:
-            self._versions = [t._version for t in self._in_use()]
+            self._versions = self._count()
         except RuntimeError as e:  # inference tensors have no version
             self._stop(str(e))
 
+    def _count(self) -> List[int]:
+        return [t.current._version for t in self._tensors if t.current is not None]
+
     def _touched(self) -> bool:
         """Whether tensors may have changed since the last commit."""
-        return self._steps > 0 or self._versions != [t._version for t in self._in_use()]
+        return self._steps > 0 or self._versions != self._count()
 
     def _before_step(self, optimizer: Any, arguments: Any, options: Any) -> None:
         if self._steps == 0:
+            self._await()
             self._early = self._touched()
             self._compare()
             if any(optimizer is o for o in self._optimizers):
@@ -130,8 +136,21 @@ class LiveCommits:
         self._steps += 1
         self._started = lib.started
 
+    def _await(self) -> None:
+        """Waits for the gradients, if they are not on the host: that the step was made must prove that they were
+        complete. A loss stops what a GPU does with others, which looks like its end."""
+        if self.never is not None or not any(t.elsewhere() for t in self._tensors):
+            return
+        settle(self._tensors)
+        if world.failed() is not None or world.follower is not None and world.follower.failed():
+            raise WorkerLostError("a peer was lost while gradients were reduced")
+
     def reduced(self) -> None:
         """Called when the reductions of all gradients of a step were started."""
+        if not any(t.elsewhere() for t in self._tensors):
+            self._ask()
+
+    def _ask(self) -> None:
         training, comm = world.training, world.communicator
         if training is None or comm is None or self._agreed or self._request is not None:
             return
@@ -143,7 +162,7 @@ class LiveCommits:
     def _agree(self) -> None:
         """Agrees with the other ranks on the commit of this step, after its gradients were reduced:
         after the step they would wait for the slowest."""
-        self.reduced()  # unless that was done before
+        self._ask()  # unless that was done before
         self._agreed = True
         request, self._request = self._request, None
         if request is None:
@@ -158,7 +177,10 @@ class LiveCommits:
         """Finds out, in the first steps, whether tensors have changed since the last commit without
         a trace."""
         proved = self._live or self._proofs >= _PROOFS
-        if self.never is None and not proved and self._training is not None and not self._training.unchanged():
+        if self.never is not None or proved or self._training is None:
+            return
+        bring(self._tensors)
+        if not self._training.unchanged():
             self._stop("the program changes them in a way that PyTorch does not count")
 
     def _stop(self, why: str) -> None:
@@ -167,6 +189,7 @@ class LiveCommits:
 
     def before(self) -> None:
         """Called when a commit begins, before its own operations."""
+        self.stay = self.never is None and self._hook is not None
         self._pure = self._steps == 1 and not self._early and self._started == lib.started
 
     def commit(self, training: Training, samplers: List[ElasticSampler]) -> None:
@@ -175,7 +198,7 @@ class LiveCommits:
             self._agree()
         if self.never is not None:
             self._agreed = False
-            training.commit()
+            self._commit(training, False)
             return
         live = True
         if not self._touched():
@@ -186,21 +209,29 @@ class LiveCommits:
             self._proofs += live
         live = live and self.never is None and self._proofs >= _PROOFS
         try:
-            (training.commit_live if live else training.commit)()
+            self._commit(training, live)
         except HostsUpdatedInterrupt:
             self._made(False)
             raise
         self._made(live)
+
+    def _commit(self, training: Training, live: bool) -> None:
+        if self.stay and any(t.elsewhere() for t in self._tensors) and training.agree(live):
+            bring(self._tensors)
+        (training.commit_live if live else training.commit)()
 
     def _made(self, live: bool) -> None:
         """Notes that the tensors are those of a commit."""
         self._live = live
         self._note()
 
-    def lost(self, training: Training) -> None:
-        """Tells the engine whether the tensors are still those of the last commit."""
-        if self._live and self._touched():
+    def leave(self, training: Training, complete: bool) -> None:
+        """Called before the engine is told that a generation has ended, in which the training was completed or not:
+        tells it whether the tensors are still those of the last commit."""
+        if self._live and not complete and self._touched():
             training.changed()
+        elif self._live or complete:
+            bring(self._tensors)
 
     def commit_alone(self, training: Training, samplers: List[ElasticSampler], save: Callable[[], None]) -> None:
         """Makes the state a commit, when a peer was lost in this one."""
@@ -216,4 +247,6 @@ class LiveCommits:
         if self._live and self._touched():
             training.changed()
             self._stop("the program restores the state")
+        elif self._live:
+            bring(self._tensors)
         self._steps, self._agreed = 0, False

@@ -9,7 +9,7 @@ import torch
 from ...errors import UnsupportedError
 from ...training import Training
 from .. import replicas
-from .registered import RegisteredTensor, memory_for, settle
+from .registered import RegisteredTensor, memory_for
 
 #: Where a tensor of a module is: in which of its tables, and under which key.
 _Place = Tuple[Dict[str, Any], str]
@@ -21,8 +21,6 @@ class ModelHandler:
     def __init__(self, model: torch.nn.Module, name: str):
         self.value, self._name = model, name
         self._registered: Dict[str, RegisteredTensor] = {}
-        #: The parameters as of the last commit.
-        self.in_use: List[torch.Tensor] = []
 
     def _tensors(self) -> Iterator[Tuple[str, _Place]]:
         """The names and places of all tensors; a tensor that several modules share, once. Raises
@@ -73,16 +71,14 @@ class ModelHandler:
         places = [(t, table[key]) for t, (table, key) in self._places()]
         return sum(t.set_live(training) for t, current in places if isinstance(current, torch.nn.Parameter))
 
+    def registered(self) -> List[RegisteredTensor]:
+        """All of its tensors."""
+        return list(self._registered.values())
+
     def capture(self) -> Any:
-        """Updates the memory; returns what is saved as an object."""
-        self.in_use = []
-        places = self._places()
-        with torch.no_grad():
-            for tensor, (table, key) in places:
-                tensor.capture(table[key])
-                if isinstance(table[key], torch.nn.Parameter):
-                    self.in_use.append(table[key])
-        settle(table[key] for _, (table, key) in places)
+        """Finds the tensors in use; returns what is saved as an object."""
+        for tensor, (table, key) in self._places():
+            tensor.capture(table[key])
         return {prefix: module.get_extra_state() for prefix, module in self._extra()} or None
 
     def apply(self, kept: Optional[Dict[str, Any]]) -> None:

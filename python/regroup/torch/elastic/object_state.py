@@ -119,8 +119,8 @@ class State:
     def _commit_alone(self, training: Training) -> None:
         """Called when a peer was lost in a commit."""
 
-    def _lost(self, training: Training) -> None:
-        """Called before this rank leaves a generation."""
+    def _leaves(self, training: Training, complete: bool) -> None:
+        """Called before this rank leaves a generation, in which the training was completed or not."""
 
     def _end(self) -> None:
         """Called when elastic.run ends."""

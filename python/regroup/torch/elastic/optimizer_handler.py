@@ -10,7 +10,7 @@ import torch
 from ...errors import UnsupportedError
 from ...training import Training
 from .. import replicas
-from .registered import RegisteredTensor, settle
+from .registered import RegisteredTensor, bring
 
 
 class OptimizerHandler:
@@ -26,8 +26,6 @@ class OptimizerHandler:
         self._parameters: List[torch.Tensor] = []
         self._groups: List[int] = []  # how many of them each group has
         self._registered: List[Dict[str, RegisteredTensor]] = []
-        #: The tensors of its state as of the last commit.
-        self.in_use: List[torch.Tensor] = []
 
     def register(self, training: Training) -> None:
         """Registers memory for every tensor that the optimizer has or will make."""
@@ -37,7 +35,7 @@ class OptimizerHandler:
         for i, p in enumerate(self._parameters):
             replicas.check(f"parameter {i} of {self._name}", p)
         self._registered = []
-        for i, outline in enumerate(outlines(self.value, self._parameters)):
+        for i, (p, outline) in enumerate(zip(self._parameters, outlines(self.value, self._parameters))):
             self._registered.append({})
             for key, like in sorted(outline.items()):
                 pin = p.device.type == "cuda" and like.dim() > 0  # numbers stay on the host
@@ -46,7 +44,11 @@ class OptimizerHandler:
 
     def set_live(self, training: Training) -> int:
         """Says that only its steps change its tensors; returns their size in bytes."""
-        return sum(t.set_live(training) for registered in self._registered for t in registered.values())
+        return sum(t.set_live(training) for t in self.registered())
+
+    def registered(self) -> List[RegisteredTensor]:
+        """All tensors of its state that are in memory of their own."""
+        return [t for registered in self._registered for t in registered.values()]
 
     def _current(self) -> List[torch.Tensor]:
         return [p for g in self.value.param_groups for p in g["params"]]
@@ -63,13 +65,14 @@ class OptimizerHandler:
         self._parameters = now
 
     def capture(self) -> Any:
-        """Updates the memory; returns what is saved as an object."""
+        """Finds the tensors in use; returns what is saved as an object."""
         replicas.check_whole(self._name, self.value)
         self._update()
         groups = [{key: value for key, value in g.items() if key != "params"} for g in self.value.param_groups]
         rest: List[Dict[str, Any]] = []
         present: List[List[str]] = []
-        self.in_use = []
+        for t in self.registered():
+            t.current = None
         for p, registered in zip(self._parameters, self._registered):
             state = self.value.state.get(p, {})
             there = []
@@ -81,12 +84,11 @@ class OptimizerHandler:
                     continue
                 there.append(key)
                 tensor.capture(value)
-                if value.device.type == "cpu" and value.data_ptr() != tensor.memory.data_ptr():
-                    state[key] = tensor.memory  # from now on it is updated in the registered memory
-                self.in_use.append(state[key])
+                if value.device.type == "cpu" and tensor.elsewhere():
+                    bring([tensor])
+                    state[key] = tensor.current = tensor.memory  # where it is updated from now on
             rest.append(others)
             present.append(there)
-        settle(self.in_use)
         # What belongs to no parameter is under keys of the optimizer's own.
         more = {key: value for key, value in self.value.state.items() if not torch.is_tensor(key)}
         return {"groups": groups, "rest": rest, "present": present, "more": more}
@@ -113,6 +115,7 @@ class OptimizerHandler:
     def _tensor(self, current: Any, p: torch.Tensor, tensor: RegisteredTensor, key: str) -> torch.Tensor:
         if current is None or not _fits(current, tensor.memory):
             if p.device.type == "cpu":
+                tensor.current = tensor.memory
                 return tensor.memory
             # Step counters stay on the host, as in the optimizers of torch.
             current = torch.empty_like(tensor.memory, device="cpu" if key == "step" else p.device)

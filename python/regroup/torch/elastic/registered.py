@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable
+from typing import Iterable, Optional
 
 import torch
 
@@ -17,19 +17,28 @@ class RegisteredTensor:
 
     def __init__(self, training: Training, name: str, memory: torch.Tensor):
         self.name, self.memory = name, memory
+        #: Whether only a step of an optimizer changes it.
+        self.live = False
+        #: The tensor in use, as of the last capture or apply; None = there is none.
+        self.current: Optional[torch.Tensor] = None
         training.tensor(self._full(), memory.data_ptr(), memory.nbytes)
 
     def _full(self) -> str:
         return f"{self.name} {self.memory.dtype} {tuple(self.memory.shape)}"
 
     def set_live(self, training: Training) -> int:
-        """Says that only a step of an optimizer changes the memory; returns its size in bytes."""
+        """Says that only a step of an optimizer changes it; returns its size in bytes."""
         training.live(self._full())
+        self.live = True
         return self.memory.nbytes
 
+    def elsewhere(self) -> bool:
+        """Whether the tensor in use is not in the memory, but on a GPU, or not contiguous."""
+        return self.current is not None and self.current.data_ptr() != self.memory.data_ptr()
+
     def capture(self, current: torch.Tensor) -> None:
-        """Copies the tensor in use to the memory. Raises UnsupportedError if it has become one that
-        the memory cannot hold."""
+        """Notes the tensor in use, for bring. Raises UnsupportedError if it has become one that the
+        memory cannot hold."""
         memory = self.memory
         if type(current) is not torch.Tensor and type(current) is not torch.nn.Parameter:
             replicas.check(self.name, current)
@@ -38,19 +47,27 @@ class RegisteredTensor:
                 f"{self.name} has become {current.dtype} {tuple(current.shape)}, and was {memory.dtype} "
                 f"{tuple(memory.shape)} when elastic.run began: a state keeps what it began with"
             )
-        if current.data_ptr() != self.memory.data_ptr():
-            # Copies from a device go on; see settle.
-            self.memory.copy_(current, non_blocking=memory.is_pinned())
+        self.current = current
 
     def apply(self, current: torch.Tensor) -> None:
         """Copies the memory to the tensor in use."""
-        if current.data_ptr() != self.memory.data_ptr():
+        self.current = current
+        if self.elsewhere():
             current.copy_(self.memory)
 
 
-def settle(tensors: Iterable[torch.Tensor]) -> None:
-    """Waits until the copies of tensors in use have ended, on all of their devices."""
-    for device in {t.device for t in tensors}:
+def bring(tensors: Iterable[RegisteredTensor]) -> None:
+    """Copies those in use to the memory that is registered."""
+    away = [t for t in tensors if t.elsewhere()]
+    with torch.no_grad():
+        for t in away:  # copies from devices go on while others begin
+            t.memory.copy_(t.current, non_blocking=t.memory.is_pinned())  # type: ignore[arg-type]
+    settle(away)
+
+
+def settle(tensors: Iterable[RegisteredTensor]) -> None:
+    """Waits until what was begun on the devices of the tensors in use has ended."""
+    for device in {t.current.device for t in tensors if t.current is not None}:
         if device.type == "cuda":
             torch.cuda.current_stream(device).synchronize()
 

@@ -201,8 +201,8 @@ class _RunLoop:
     def _leave(self, status: int, reason: str) -> None:
         """Ends this worker's part in a generation. After the last one the ranks can still
         communicate."""
-        if status != lib.OK and world.training is not None:
-            self._state._lost(self._training)
+        if status != lib.FAILED and world.training is not None:
+            self._state._leaves(self._training, status == lib.OK)
         world.training = None
         if status != lib.OK:
             world.leave()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,7 @@ from .live import LiveCommits
 from .model_handler import ModelHandler
 from .object_state import ObjectState
 from .optimizer_handler import OptimizerHandler
+from .registered import RegisteredTensor, bring
 from .sampler import ElasticSampler
 from .sharded import Build, ShardedParts
 from .state_handlers import (
@@ -199,6 +200,7 @@ class TorchState(ObjectState):
 
     def _capture(self) -> Dict[str, Any]:
         kept = {n: h.capture() for n, h in self._engine_handlers.items()}
+        bring(t for t in self._registered() if not (t.live and self._live.stay))
         if self._sharded is None:
             return {"values": self._values(), "kept": kept}
         return {"values": self._values(), "kept": kept, "sharded": self._sharded.capture()}
@@ -257,14 +259,19 @@ class TorchState(ObjectState):
             live.never = live.never or "parts of a sharded state are copied to other ranks"
         elif len(self._engine_handlers) < len(self._handlers):
             live.never = live.never or "a handler that saves in a way of its own saves at each commit"
-        elif any(t.device.type != "cpu" for t in self._tracked()):
-            live.never = live.never or "tensors are in the memory of a GPU"
+        elif not live.wanted and any(t.device.type != "cpu" for t in self._tracked()):
+            live.never = live.never or "tensors are in the memory of a GPU, for which commit_mode='live' asks for it"
         elif not live.wanted and _foreign_backend():
             live.never = live.never or f"operations of the backend {dist.get_backend()} before a commit cannot be seen"
         if live.never is None:
             size = sum(h.set_live(training) for h in handlers)
         optimizers = [h.value for h in handlers if isinstance(h, OptimizerHandler)]
-        live.begin(training, lambda: [t for h in handlers for t in h.in_use], size, optimizers, self._tell_difference)
+        live.begin(training, [t for t in self._registered() if t.live], size, optimizers, self._tell_difference)
+
+    def _registered(self) -> Iterator[RegisteredTensor]:
+        """The tensors in registered memory that are no parts of a sharded state."""
+        handlers = self._engine_handlers.values()
+        return (t for h in handlers if isinstance(h, (ModelHandler, OptimizerHandler)) for t in h.registered())
 
     def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
         super()._enter(training, lost, survivor)
@@ -299,8 +306,8 @@ class TorchState(ObjectState):
     def _commit_alone(self, training: Training) -> None:
         self._live.commit_alone(training, self._samplers(), self.save)
 
-    def _lost(self, training: Training) -> None:
-        self._live.lost(training)
+    def _leaves(self, training: Training, complete: bool) -> None:
+        self._live.leave(training, complete)
 
     def _end(self) -> None:
         self._live.end()
