@@ -83,6 +83,9 @@ func (s *Session) Commit(ctx context.Context) error { return s.commitOr(ctx, fal
 // From time to time, and when a copy is needed, all ranks make one. After AgreeEarly it waits for
 // nobody.
 //
+// Of a sharded state there is no commit without a copy, as what a rank alone has of a step is lost
+// with it. Parts that are live are copied while the program goes on.
+//
 // If ranks can fail between the step and this call, in other operations, the state returns to the
 // last commit that was copied.
 func (s *Session) CommitLive(ctx context.Context) error { return s.commitOr(ctx, true) }
@@ -102,20 +105,27 @@ func (s *Session) commitOr(ctx context.Context, live bool) error {
 	return nil
 }
 
-// Changed says that tensors that are Live are about to change. AverageGradients and Consume do it
-// too.
-func (s *Session) Changed() { s.state.replica.Changed() }
+// Changed says that tensors or parts that are Live are about to change. It waits until parts are
+// copied. AverageGradients and Consume do it too.
+func (s *Session) Changed() {
+	s.state.replica.Changed()
+	if s.state.shards != nil {
+		s.state.shards.Copied()
+	}
+}
 
-// Unchanged reports whether tensors that are Live are those of the newest commit, which was not a
-// live one. It costs one pass over them.
-func (s *Session) Unchanged() bool { return s.state.replica.Matches() }
+// Unchanged reports whether tensors and parts that are Live are those of the newest commit, which
+// was not a live one of tensors. It costs one pass over them.
+func (s *Session) Unchanged() bool {
+	return s.state.replica.Matches() && (s.state.shards == nil || !s.state.shards.Unlike())
+}
 
 // CommitAlone makes the current state a commit that the others have not agreed on, because a peer
 // was lost in a CommitLive, which calls it itself unless the state is Recording. What this rank has
 // recorded, also for others, then counts as what all have. If the live tensors have not changed
 // since the last commit, it does nothing.
 func (s *Session) CommitAlone() error {
-	if s.state.elastic != nil || s.state.replica.Live() {
+	if s.state.elastic != nil || s.state.shards != nil || s.state.replica.Live() {
 		return nil
 	}
 	if !s.merged {
@@ -200,7 +210,10 @@ func (s *Session) vote(final, live bool) vote.Vote {
 		v.Step = x.replica.Last().Step
 	}
 	if x.shards != nil {
-		v.More = s.writer.Propose(s.Rank, final).Values()
+		v.More = append([]int64{0}, s.writer.Propose(s.Rank, final).Values()...)
+		if x.shards.Withdrawn() {
+			v.More[0] = 1
+		}
 	}
 	return v
 }
@@ -275,11 +288,12 @@ func (s *Session) commit(ctx context.Context, final, live bool) (update int64, e
 	if err := s.mergeSampler(ctx); err != nil {
 		return 0, err
 	}
+	s.forgetWithdrawn(*r)
 	if err := s.state.save(s.Generation, r.Copies(live)); err != nil {
 		return 0, err
 	}
 	s.copiedAlone = !live && !r.Copied
-	if err := s.saveShards(ctx, final, *r); err != nil {
+	if err := s.saveShards(ctx, final, live, *r); err != nil {
 		return 0, err
 	}
 	s.parting, s.merged = r.Update == updates.Planned, false

@@ -61,6 +61,24 @@ func (s *Session) Shard(p Shard) error {
 	return s.state.shards.Register(t, reshard.Box{Offset: p.Offset, Size: p.Size}, p.Memory, p.Unchanged)
 }
 
+// Live marks the parts of a tensor that this rank has registered as such that change only from
+// Session.Changed, AverageGradients or Consume until the next commit, while Arrange is called.
+func (s *Session) Live(name string) error {
+	if s.Stage != Arranging || !s.state.shards.SetLive(name) {
+		return fmt.Errorf("elastic: live part %q is not registered", name)
+	}
+	return nil
+}
+
+// Withdraw gives up the last commit of a sharded state, for all ranks, because parts that are Live
+// have changed while it may have been copying them. They go on from the one before if a member is
+// lost before the next. It cannot undo that a rank which is lost itself had changed such parts.
+func (s *Session) Withdraw() {
+	if s.state.shards != nil {
+		s.state.shards.Withdraw()
+	}
+}
+
 // SetSharding makes the state one of which each rank has parts, while the state is being
 // registered.
 func (s *State) SetSharding(o Sharding) {
@@ -129,9 +147,18 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 		return received, err
 	}
 	if !found {
-		s.state.shards.Save(ctx, s.shardsComm(), s.state.replica.Commits()[0], shards.Parting{})
+		s.state.shards.Save(ctx, s.shardsComm(), s.state.replica.Commits()[0], shards.Parting{}, false)
 	}
 	return received, nil
+}
+
+// forgetWithdrawn forgets the last commit if a rank has withdrawn it.
+func (s *Session) forgetWithdrawn(agreed vote.Result) {
+	if s.state.shards != nil && agreed.More[0] > 0 {
+		s.state.shards.Withdraw()
+		whole, _ := s.state.shards.Whole()
+		s.state.replica.ReturnTo(whole)
+	}
 }
 
 // settleShards waits for the copies of the commit before.
@@ -174,11 +201,11 @@ func (s *Session) whoLeaves(ctx context.Context, update int64) (shards.Parting, 
 
 // saveShards makes the parts belong to the commit that was just made. Before ranks leave, all of it
 // is with those who stay. agreed is what all ranks have said with the commit.
-func (s *Session) saveShards(ctx context.Context, final bool, agreed vote.Result) error {
+func (s *Session) saveShards(ctx context.Context, final, live bool, agreed vote.Result) error {
 	if s.state.shards == nil {
 		return nil
 	}
-	update, proposal := agreed.Update, checkpointwriter.ProposalOf(agreed.More)
+	update, proposal := agreed.Update, checkpointwriter.ProposalOf(agreed.More[1:])
 	if final && proposal.Due == 0 {
 		return nil
 	}
@@ -188,7 +215,7 @@ func (s *Session) saveShards(ctx context.Context, final bool, agreed vote.Result
 		if err != nil {
 			return err
 		}
-		x.Save(ctx, c, commit, parting)
+		x.Save(ctx, c, commit, parting, live)
 	}
 	if final || update == updates.Stop {
 		if err := x.Settle(); err != nil { // the program may use the communicator after that

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/regroup-io/regroup/collective"
@@ -24,7 +25,8 @@ type shardedJob struct {
 	t       *testing.T
 	hub     *elastictest.Hub
 	kept    shards.Options
-	every   int // steps between commits
+	every   int  // steps between commits
+	live    bool // parts are copied while the job goes on
 	steps   uint64
 	onStep  func(name string, s *Session)
 	options func(name string, o *Options)
@@ -75,7 +77,11 @@ func (j *shardedJob) start(name string) {
 		if j.onArrange != nil {
 			j.onArrange(name, s)
 		}
-		return p.arrange(s)
+		err := p.arrange(s)
+		if j.live {
+			err = errors.Join(err, s.Live("w"), s.Live("columns"))
+		}
+		return err
 	}
 	state.SetSharding(Sharding{Arrange: arrange, Copies: j.kept.Copies, Parity: j.kept.Parity})
 	j.running.Go(func() {
@@ -157,6 +163,11 @@ func (j *shardedJob) train(ctx context.Context, name string, s *Session, p *shar
 		if err := collective.Allreduce(ctx, s.Comm(), sum, collective.Sum); err != nil {
 			return err
 		}
+		commit := s.Commit
+		if j.live {
+			commit = s.CommitLive
+			s.Changed()
+		}
 		for i := p.lo * shardedColumns; i < p.hi*shardedColumns; i++ {
 			p.set(i, mix(p.at(i), i, sum[0]))
 		}
@@ -178,7 +189,7 @@ func (j *shardedJob) train(ctx context.Context, name string, s *Session, p *shar
 			j.mu.Unlock()
 		}
 		if s.CommitDue(j.every) {
-			if err := s.Commit(ctx); err != nil {
+			if err := commit(ctx); err != nil {
 				return err
 			}
 		}
@@ -266,7 +277,7 @@ func TestALossBeforeThereIsAState(t *testing.T) {
 
 func surviveALoss(t *testing.T, kept shards.Options, world, victim, every int) {
 	j := newShardedJob(t, world, kept)
-	j.every = every
+	j.every, j.live = every, victim%2 == 0
 	var once sync.Once
 	at := uint64(5 + 3*victim + every)
 	j.onStep = func(name string, s *Session) {
@@ -467,7 +478,7 @@ func TestAShardedStateUnderKillsAndJoins(t *testing.T) {
 				t.Parallel()
 				random := rand.New(rand.NewPCG(seed/2, 1))
 				j := newShardedJob(t, 4, kept)
-				j.steps, j.every = 150, 1+random.IntN(3)
+				j.steps, j.every, j.live = 150, 1+random.IntN(3), seed%4 < 2
 				newcomers := 1
 				if patient && seed%4 > 1 { // with a spare or without, two are enough for two more members
 					j.hub.MultipleOf, newcomers = 2, 2
@@ -519,6 +530,48 @@ func TestAShardedStateUnderKillsAndJoins(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestACommitThatWasWithdrawn: one rank has changed live parts while a commit copied them. When
+// another is lost before the next commit all go on from the one before; after it, from that.
+func TestACommitThatWasWithdrawn(t *testing.T) {
+	const at = 10
+	for _, later := range []uint64{0, 1, 2} {
+		t.Run(fmt.Sprintf("lost %d commits later", later), func(t *testing.T) {
+			t.Parallel()
+			j := newShardedJob(t, 4, shards.Options{Copies: 1})
+			j.live = true
+			withdrawn := make(chan struct{})
+			var once, killed sync.Once
+			var begins atomic.Uint64
+			j.onStep = func(name string, s *Session) {
+				switch {
+				case s.Generation == 2:
+					once.Do(func() { begins.Store(s.Step()) })
+				case s.Rank == 1 && s.Step() == at:
+					s.Withdraw()
+					if err := s.state.Restore(); err == nil {
+						t.Error("the state returns to a commit that was withdrawn")
+					}
+					close(withdrawn)
+				case s.Rank == 2 && s.Step() == at+later:
+					<-withdrawn
+					killed.Do(func() { j.hub.Kill(name) })
+				}
+			}
+			for i := range 4 {
+				j.start(fmt.Sprint("w", i))
+			}
+			if done := j.finish(); done != 3 {
+				t.Errorf("%d are done: %v", done, j.errs)
+			}
+			// Copies of the newest commit may be under way.
+			want := [][]uint64{{at - 1}, {at + 1, at - 1}, {at + 2, at + 1}}[later]
+			if got := begins.Load(); !slices.Contains(want, got) {
+				t.Errorf("step %d was withdrawn, a member lost after step %d, and all go on from step %d, want one of %v", at, at+later, got, want)
+			}
+		})
 	}
 }
 

@@ -90,7 +90,7 @@ func Tensor[T Element](s *State, name string, t []T) {
 
 // Live marks a tensor as one that changes only from Session.Changed, AverageGradients or Consume
 // until the next commit, like weights that only an optimizer changes. Session.CommitLive does not
-// copy it.
+// copy it. For parts of a sharded state there is Session.Live.
 func (s *State) Live(name string) {
 	if !s.replica.SetLive(name) {
 		s.err = errors.Join(s.err, fmt.Errorf("live tensor %q is not registered", name))

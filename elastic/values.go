@@ -36,35 +36,25 @@ func (s *State) Handle(name string, h Handler) {
 // JSON, which suits counters, settings and other small things. What JSON leaves out (unexported
 // fields) is zero after a restore.
 func (s *State) Object(name string, pointer any) {
-	if s.checkPointer(name, pointer) {
-		s.Handle(name, handler{
-			save: func() ([]byte, error) { return json.Marshal(pointer) },
-			restore: func(saved []byte) error {
-				// Unmarshal merges into maps and keeps fields that are missing in the JSON.
-				reflect.ValueOf(pointer).Elem().SetZero()
-				return json.Unmarshal(saved, pointer)
-			},
-		})
-	}
+	s.form(name, pointer, func() ([]byte, error) { return json.Marshal(pointer) }, func(saved []byte) error {
+		// Unmarshal merges into maps and keeps fields that are missing in the JSON.
+		reflect.ValueOf(pointer).Elem().SetZero()
+		return json.Unmarshal(saved, pointer)
+	})
 }
 
 // Gob is Object in the form of package encoding/gob, for what JSON cannot represent, like NaN or
 // maps whose keys are not strings. Maps are encoded in random order, so ranks with the same content
 // seem to differ, and the values, but not the tensors, are sent again when they regroup.
 func (s *State) Gob(name string, pointer any) {
-	if s.checkPointer(name, pointer) {
-		s.Handle(name, handler{
-			save: func() ([]byte, error) {
-				var b bytes.Buffer
-				err := gob.NewEncoder(&b).Encode(pointer)
-				return b.Bytes(), err
-			},
-			restore: func(saved []byte) error {
-				reflect.ValueOf(pointer).Elem().SetZero() // gob omits zero fields
-				return gob.NewDecoder(bytes.NewReader(saved)).Decode(pointer)
-			},
-		})
-	}
+	s.form(name, pointer, func() ([]byte, error) {
+		var b bytes.Buffer
+		err := gob.NewEncoder(&b).Encode(pointer)
+		return b.Bytes(), err
+	}, func(saved []byte) error {
+		reflect.ValueOf(pointer).Elem().SetZero() // gob omits zero fields
+		return gob.NewDecoder(bytes.NewReader(saved)).Decode(pointer)
+	})
 }
 
 // Binary makes v part of the state under a name, in its own binary form. The generators of
@@ -75,18 +65,17 @@ func (s *State) Binary(name string, v interface {
 	encoding.BinaryUnmarshaler
 },
 ) {
-	if s.checkPointer(name, v) {
-		s.Handle(name, handler{v.MarshalBinary, v.UnmarshalBinary})
-	}
+	s.form(name, v, v.MarshalBinary, v.UnmarshalBinary)
 }
 
-func (s *State) checkPointer(name string, p any) bool {
+// form makes the value that p points to part of the state, in a form of its own.
+func (s *State) form(name string, p any, save func() ([]byte, error), restore func(saved []byte) error) {
 	if v := reflect.ValueOf(p); v.Kind() != reflect.Pointer || v.IsNil() {
 		s.reserve(name)
 		s.err = errors.Join(s.err, fmt.Errorf("object %q: not a pointer to a value", name))
-		return false
+		return
 	}
-	return true
+	s.Handle(name, handler{save, restore})
 }
 
 type handler struct {

@@ -273,6 +273,11 @@ func rgo_elastic_changed(h C.uint64_t) C.int {
 	return with(h, (*training).changed)
 }
 
+//export rgo_elastic_withdraw
+func rgo_elastic_withdraw(h C.uint64_t) C.int {
+	return with(h, (*training).withdraw)
+}
+
 //export rgo_elastic_unchanged
 func rgo_elastic_unchanged(h C.uint64_t, out *C.int32_t) C.int {
 	return with(h, func(t *training) error {

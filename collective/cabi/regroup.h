@@ -276,7 +276,8 @@ int rg_timeline_stop(rg_comm comm);
 int rg_elastic_new(const char *options, rg_elastic *elastic);
 /* Memory that is part of the state. Commits read it, restoring writes it. It must stay until rg_elastic_close. */
 int rg_elastic_tensor(rg_elastic elastic, const char *name, void *memory, int64_t bytes);
-/* Marks such memory as live: from one rg_elastic_commit_live to the next step nothing changes it. */
+/* Marks such memory as live, or in a session of the stage RG_ARRANGING the parts of this name: from one rg_elastic_commit_live to
+ * rg_elastic_changed nothing changes it. */
 int rg_elastic_live(rg_elastic elastic, const char *name);
 /* Bytes that are part of the state. Before the start it is registered, afterwards only set. They are copied. */
 int rg_elastic_object(rg_elastic elastic, const char *name, const void *bytes, int64_t len);
@@ -366,7 +367,9 @@ int rg_elastic_commit(rg_elastic elastic);
  *
  *   forward, backward, their operations     a loss: back to the last commit
  *   rg_elastic_changed, optimizer's step
- *   rg_elastic_commit_live                  a loss: the state counts as committed, as it is */
+ *   rg_elastic_commit_live                  a loss: the state counts as committed, as it is
+ *
+ * Parts of a sharded state are copied all the same, those that are live until rg_elastic_changed returns. */
 int rg_elastic_commit_live(rg_elastic elastic);
 /* Agrees now, on all ranks, on the commit that follows, and sets *copies to 1 if that copies what is live, else to 0: always, unless live
  * is 1 and it is rg_elastic_commit_live. Where what is live is elsewhere than in the memory that is registered, like on a GPU, it is
@@ -387,9 +390,12 @@ int rg_elastic_ballot(rg_elastic elastic, int64_t values[RG_BALLOT]);
 int rg_elastic_agreed(rg_elastic elastic, const int64_t greatest[RG_BALLOT]);
 /* What must be equal on all ranks at their next commits, as a hash. A commit where it is not is RG_DIVERGED on all of them. */
 int rg_elastic_alike(rg_elastic elastic, uint64_t hash);
-/* Says that what is live has changed since the last commit, or is about to. rg_elastic_consume says so too. At the latest before
- * rg_elastic_leave. */
+/* Says that what is live has changed since the last commit, or is about to, and waits until parts are copied. rg_elastic_consume does so
+ * too. At the latest before rg_elastic_leave. */
 int rg_elastic_changed(rg_elastic elastic);
+/* Parts that are live have changed without that, and the last commit may have been copying them: it is none any more, for all ranks. If
+ * one is lost before the next they go on from the one before. */
+int rg_elastic_withdraw(rg_elastic elastic);
 /* Sets *same to 1 if what is live is as in the last commit that was copied, which must be the newest, else to 0. */
 int rg_elastic_unchanged(rg_elastic elastic, int32_t *same);
 /* After a loss before or in rg_elastic_commit_live, when all other ranks have completed the step too: the state as it is counts as

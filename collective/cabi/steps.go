@@ -125,6 +125,13 @@ func (t *training) changed() error {
 	})
 }
 
+func (t *training) withdraw() error {
+	return t.in(func(s *elastic.Session) error {
+		s.Withdraw()
+		return nil
+	})
+}
+
 func (t *training) unchanged() (same bool, err error) {
 	err = t.in(func(s *elastic.Session) error {
 		same = s.Unchanged()

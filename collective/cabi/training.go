@@ -127,6 +127,12 @@ func (t *training) tensor(name string, memory []byte) error {
 func (t *training) live(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if s := t.session; s != nil && s.Stage == elastic.Arranging {
+		if err := s.Live(name); err != nil {
+			return invalidf("%v", err)
+		}
+		return nil
+	}
 	if !t.registering() {
 		return errStarted
 	}

@@ -19,9 +19,11 @@ var ErrNotWhole = errors.New("parts of the sharded state are lost")
 // offer is what a member has, as it tells the others.
 type offer struct {
 	Commits []Commit // of which it has what is not sharded
-	Tensors []reshard.Tensor
-	Sets    []offeredSet
-	Parity  []offeredParity
+	// Withdrawn is a commit that is not one any more, see State.Withdraw; zero = none.
+	Withdrawn Commit
+	Tensors   []reshard.Tensor
+	Sets      []offeredSet
+	Parity    []offeredParity
 }
 
 type offeredSet struct {
@@ -70,7 +72,7 @@ func errDamaged(rank int) error {
 
 // offer describes what this member has.
 func (s *State) offer(commits []Commit) offer {
-	o := offer{Commits: commits, Tensors: slices.Clone(s.known)}
+	o := offer{Commits: commits, Withdrawn: s.withdrawn, Tensors: slices.Clone(s.known)}
 	for _, x := range s.sets {
 		o.add(x.commit, x.parts)
 	}
@@ -144,6 +146,14 @@ func (s *State) Choose(ctx context.Context, c Communicator, commits []Commit) (c
 	slices.SortFunc(candidates, func(a, b Commit) int { return b.Compare(a) })
 	candidates = slices.Compact(candidates)
 	var notWhole error
+	for _, o := range offers {
+		if x := o.Withdrawn; x != (Commit{}) && slices.Contains(candidates, x) {
+			s.withdrawn = x
+			s.drop(func(o Commit) bool { return o == x })
+			candidates = slices.DeleteFunc(candidates, func(o Commit) bool { return o == x })
+			notWhole = fmt.Errorf("%w: of the commit of %v some have changed while they were copied", ErrNotWhole, x)
+		}
+	}
 	least := math.MaxInt
 	for _, candidate := range candidates {
 		if !slices.ContainsFunc(offers, func(o offer) bool { return o.has(candidate) }) {

@@ -48,13 +48,12 @@ type Pinned struct {
 // Pin keeps the last commit until Unpin, so that it can be written while others are made. It is nil
 // if there is none in this generation.
 func (s *State) Pin() *Pinned {
-	for _, x := range s.sets {
-		if x.own && x.commit == s.last {
-			x.pins++
-			return &Pinned{Bytes: s.share.bytes, Tensors: s.known, set: x, parts: s.share.parts}
-		}
+	own := s.own()
+	if own == nil {
+		return nil
 	}
-	return nil
+	own.pins++
+	return &Pinned{Bytes: s.share.bytes, Tensors: s.known, set: own, parts: s.share.parts}
 }
 
 // Unpin gives the memory of a pinned commit back.
@@ -72,6 +71,7 @@ func (s *State) Unpin(p *Pinned) {
 
 // Parts are what this member writes. Any goroutine may call it.
 func (p *Pinned) Parts() ([]checkpoint.Part, error) {
+	p.set.await()
 	from := map[string][]part{}
 	for _, x := range p.set.parts {
 		from[x.tensor.Name] = append(from[x.tensor.Name], x)

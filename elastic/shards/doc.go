@@ -17,6 +17,10 @@
 //	────┬──────────────────────────────────┬─────────────┬───────────
 //	    Save(7)                            Settle        Save(8)
 //
+// Save can leave the copying to a goroutine, of parts that do not change before Copied (SetLive).
+// If they have, the member gives the commit up with Withdraw: all members hear of it when they
+// agree on the next one or in Choose, and return to the one before.
+//
 // A commit is a set of parts for each member, its own and those that it keeps for others. A part
 // that other members need as well is not copied.
 //

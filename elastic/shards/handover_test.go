@@ -29,7 +29,7 @@ func TestThoseWhoLeaveHandOver(t *testing.T) {
 				commit := Commit{Generation: 1, Step: 1}
 				w.begin(func(ctx context.Context, c *collective.Communicator, m *worker) {
 					m.kept = append(m.kept, commit)
-					m.state.Save(ctx, c, commit, Parting{Planned: true, Leaving: leaving})
+					m.state.Save(ctx, c, commit, Parting{Planned: true, Leaving: leaving}, false)
 					if err := m.state.Settle(); err != nil {
 						t.Errorf("%s: %v", what, err)
 					}

@@ -74,8 +74,9 @@ type generation struct {
 	*history
 
 	number   uint64
-	layout   [][]part // by rank
-	nodes    []string // by rank
+	layout   [][]part        // by rank
+	nodes    []string        // by rank
+	lives    map[string]bool // tensors whose parts are
 	steps    []step
 	leaves   []bool // by rank: after the last step, if that is a planned change
 	told     bool   // they know that, all of them
@@ -96,7 +97,9 @@ type step struct {
 	commit                  Commit
 	operations              int // of the program, before the commit
 	restores, leaving, pins bool
-	writes                  int // commits until what is pinned is written
+	overlaps                bool // live parts are copied while the program goes on
+	withdraws               int  // the rank that withdraws the commit before; -1 = none
+	writes                  int  // commits until what is pinned is written
 }
 
 func (h *history) tell(format string, args ...any) {
@@ -199,12 +202,19 @@ func (h *history) draw() *generation {
 		}
 	}
 	h.layout = g.layout
+	g.lives = map[string]bool{}
+	for _, parts := range g.layout {
+		for _, p := range parts {
+			g.lives[p.tensor.Name] = (int(p.tensor.Name[0])+int(g.number))%3 > 0
+		}
+	}
 	g.expect()
 	first := g.expected.commit.Step
 	for k := range h.rand.IntN(5) {
 		g.steps = append(g.steps, step{
 			commit: Commit{Generation: g.number, Step: first + uint64(k) + 1}, operations: h.rand.IntN(3),
 			restores: h.rand.IntN(8) == 0, pins: h.rand.IntN(6) == 0, writes: h.rand.IntN(4),
+			overlaps: h.rand.IntN(2) == 0, withdraws: max(h.rand.IntN(world*12)-world*11, -1),
 		})
 	}
 	if n := len(g.steps); n > 0 && h.rand.IntN(3) == 0 {

@@ -35,6 +35,9 @@ func (g *generation) expect() {
 			continue // an initial state of which nobody has filled the parts
 		}
 		g.expected.lost = true
+		if slices.ContainsFunc(g.states, func(s *State) bool { return s.withdrawn == c }) {
+			continue
+		}
 		if whole {
 			g.expected = expected{commit: c, found: true}
 			break
@@ -151,6 +154,9 @@ func (g *generation) arrived(p phase, op string) {
 	settled := p == agreeing || p == parting && op == "barrier"
 	if !settled && (p != syncing || op != "barrier" || !g.expected.found) {
 		return
+	}
+	if settled && slices.ContainsFunc(g.states, (*State).Withdrawn) {
+		return // what was promised before still holds
 	}
 	commit := g.states[0].last
 	if !settled || commit == (Commit{}) {

@@ -71,7 +71,11 @@ func (g *generation) live(ctx context.Context, e *end, m *member) error {
 		if err := m.state.Register(p.tensor, p.box, m.parts[i].memory, stays && m.same); err != nil {
 			return err
 		}
+		if g.lives[p.tensor.Name] {
+			m.state.SetLive(p.tensor.Name)
+		}
 	}
+	m.state.copies = func() { _ = e.wait(ctx, &call{kind: "copy"}) }
 	lacks := g.lacking(e, m, chosen, found)
 	received, err := m.state.Sync(ctx, e, chosen, found, g.nodes[e.rank], 0)
 	if err != nil {
@@ -84,7 +88,7 @@ func (g *generation) live(ctx context.Context, e *end, m *member) error {
 	g.history.count("bytes that were in place", m.state.Unchanged())
 	m.same = true
 	if m.before = e.bytes(); !found {
-		m.state.Save(ctx, e, chosen, Parting{})
+		m.state.Save(ctx, e, chosen, Parting{}, false)
 	}
 	for _, s := range g.steps {
 		if err := g.step(ctx, e, m, s); err != nil {
@@ -103,9 +107,15 @@ func (g *generation) step(ctx context.Context, e *end, m *member, s step) error 
 			return err
 		}
 	}
+	last := m.state.Last()
+	if s.withdraws == e.rank && last != (Commit{}) {
+		m.state.Withdraw()
+		g.count("commits withdrawn", 1)
+	}
+	m.state.Copied()
 	g.truth(s.commit).fill(m.parts)
 	m.same = false
-	if last := m.state.Last(); s.restores && last != (Commit{}) {
+	if s.restores && last != (Commit{}) && !m.state.Withdrawn() {
 		if err := m.state.Restore(); err != nil {
 			return err
 		}
@@ -117,8 +127,13 @@ func (g *generation) step(ctx context.Context, e *end, m *member, s step) error 
 		return err
 	}
 	e.enter(agreeing)
-	if _, err := e.meet(ctx, "agree", nil); err != nil {
+	all, err := e.meet(ctx, "agree", fmt.Append(nil, m.state.Withdrawn()))
+	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(all, func(b []byte) bool { return string(b) == "true" }) {
+		m.state.Withdraw()
+		m.commits = slices.DeleteFunc(m.commits, func(c Commit) bool { return c == last })
 	}
 	g.agree(s.commit)
 	m.put(s.commit)
@@ -127,8 +142,16 @@ func (g *generation) step(ctx context.Context, e *end, m *member, s step) error 
 	if s.leaving && g.told {
 		after.Leaving = g.leaves
 	}
-	m.state.Save(ctx, e, s.commit, after)
+	m.state.Save(ctx, e, s.commit, after, s.overlaps)
 	m.same = true
+	if s.overlaps && !s.leaving { // what is not live may change at once
+		for i := range m.parts {
+			if !g.lives[m.parts[i].tensor.Name] {
+				contentOf(g.junk(e.rank)).fill(m.parts[i : i+1])
+				m.same = false
+			}
+		}
+	}
 	m.written(g)
 	if p := m.state.Pin(); s.pins && p != nil {
 		m.pins = append(m.pins, pin{p, s.commit, s.writes})

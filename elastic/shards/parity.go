@@ -63,9 +63,10 @@ type protection struct {
 	kept   bool     // it is complete
 }
 
-// protect begins to make the parity of a commit. Each member sends each other of its group a stripe
-// of its parts, and of what it receives it keeps the XOR.
-func (s *State) protect(ctx context.Context, c Communicator, g *group, commit Commit, own [][]byte) {
+// protect begins to make the parity of a commit, of what own has when ready has returned. Each
+// member sends each other of its group a stripe of its parts, and of what it receives it keeps the
+// XOR.
+func (s *State) protect(ctx context.Context, c Communicator, g *group, commit Commit, own [][]byte, ready func()) {
 	if len(g.ranks) < 2 {
 		return
 	}
@@ -81,7 +82,10 @@ func (s *State) protect(ctx context.Context, c Communicator, g *group, commit Co
 		size = max(size, to-from)
 		sources = append(sources, source{g.ranks[of], to - from})
 		from, to = g.stripe(g.at, of)
-		k.start(func() error { return sendRange(ctx, c, g.ranks[of], own, from, to, s.most) })
+		k.start(func() error {
+			ready()
+			return sendRange(ctx, c, g.ranks[of], own, from, to, s.most)
+		})
 	}
 	p.parity = s.memory.Get(size)
 	k.start(func() error {
@@ -164,5 +168,5 @@ func (s *State) protectAgain(ctx context.Context, c Communicator, t *table, has 
 		own = append(own, from[piece.Tensor][i].memory) // it is what this member has offered
 	}
 	s.settled = better(s.holds, s.protected(t, has))
-	s.protect(ctx, c, newGroup(c, reshard.Groups(s.peers.nodes, s.options.Parity), t, alone), commit, own)
+	s.protect(ctx, c, newGroup(c, reshard.Groups(s.peers.nodes, s.options.Parity), t, alone), commit, own, func() {})
 }

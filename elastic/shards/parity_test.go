@@ -168,7 +168,19 @@ func (w *world) check(what string) {
 func save(commit Commit) func(ctx context.Context, c *collective.Communicator, m *worker) {
 	return func(ctx context.Context, c *collective.Communicator, m *worker) {
 		m.kept = append(m.kept, commit)
-		m.state.Save(ctx, c, commit, Parting{})
+		m.state.Save(ctx, c, commit, Parting{}, false)
+	}
+}
+
+// TestParityOfTheCommitBeforeIsKept by a member that has nothing else of it: it was a newcomer when
+// the parity was made again.
+func TestParityOfTheCommitBeforeIsKept(t *testing.T) {
+	before, chosen := Commit{Generation: 1, Step: 4}, Commit{Generation: 3, Step: 5}
+	s := New(Options{Parity: 2})
+	s.sets = []*set{{commit: chosen, own: true}}
+	s.protections = []*protection{{commit: before, kept: true}, {commit: chosen}}
+	if got := s.before(chosen); got != before {
+		t.Errorf("before %v: %v, want %v", chosen, got, before)
 	}
 }
 

@@ -33,7 +33,25 @@ var bugs = []struct {
 		{"save.go", `x.filled = err == nil`, `x.filled = err == nil || isPlanted("")`},
 	}},
 	{"commits what is in memory later", []int{1, 7}, []change{
-		{"save.go", "\tcopyParts(own.parts, s.parts)\n", "\tif isPlanted(\"\") {\n\t\town.parts = s.parts\n\t} else {\n\t\tcopyParts(own.parts, s.parts)\n\t}\n"},
+		{"save.go", "\ts.fill(own, overlap && !parting.Planned)\n", "\tif isPlanted(\"\") {\n\t\town.parts = s.parts\n\t} else {\n\t\ts.fill(own, overlap && !parting.Planned)\n\t}\n"},
+	}},
+	{"copies later what is not live", []int{1, 7}, []change{
+		{"overlap.go", `if overlap && p.live {`, `if overlap && (p.live || isPlanted("")) {`},
+	}},
+	{"sends what is not copied yet", []int{7}, []change{
+		{"save.go", "\t\t\t\t\town.await()\n", "\t\t\t\t\tif !isPlanted(\"\") {\n\t\t\t\t\t\town.await()\n\t\t\t\t\t}\n"},
+	}},
+	{"makes parity of what is not copied yet", []int{7}, []change{
+		{"parity.go", "\t\t\tready()\n", "\t\t\tif !isPlanted(\"\") {\n\t\t\t\tready()\n\t\t\t}\n"},
+	}},
+	{"lets live parts change while they are copied", []int{1, 7}, []change{
+		{"overlap.go", `if own := s.own(); own != nil {`, `if own := s.own(); own != nil && !isPlanted("") {`},
+	}},
+	{"returns to a commit that was withdrawn", []int{2}, []change{
+		{"choose.go", `x != (Commit{}) && slices.Contains(`, `x != (Commit{}) && !isPlanted("") && slices.Contains(`},
+	}},
+	{"drops the commit before one that was withdrawn", []int{2}, []change{
+		{"save.go", "case s.Withdrawn():\n\t\ts.drop", "case s.Withdrawn() && !isPlanted(\"\"):\n\t\ts.drop"},
 	}},
 	{"mixes two commits", []int{1, 7}, []change{
 		{"sync.go", `if set.commit != chosen {`, `if set.commit != chosen && !isPlanted("") {`},

@@ -52,7 +52,7 @@ func TestWholeSaysWhatIsSurvived(t *testing.T) {
 				t.Error(err)
 			}
 			m.kept = append(m.kept, commit)
-			m.state.Save(ctx, c, commit, Parting{Planned: leaving})
+			m.state.Save(ctx, c, commit, Parting{Planned: leaving}, false)
 		}
 		at := func(step uint64) Commit { return Commit{Generation: 1, Step: step} }
 		w.begin(func(ctx context.Context, comm *collective.Communicator, m *worker) {
@@ -97,7 +97,7 @@ func TestAnyGoroutineMayAskWhatIsSurvived(t *testing.T) {
 		if err := c.Barrier(ctx); err != nil {
 			t.Error(err)
 		}
-		m.state.Save(ctx, c, Commit{Generation: 2, Step: 2}, Parting{})
+		m.state.Save(ctx, c, Commit{Generation: 2, Step: 2}, Parting{}, false)
 	})
 	asked.Wait()
 }

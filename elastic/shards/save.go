@@ -44,6 +44,7 @@ func (k *copying) receive(x *set, f func() error) {
 // what it keeps itself is here. All members call it before they agree on a commit, or on leaving:
 // when they have agreed, the last commit is whole.
 func (s *State) Settle() error {
+	s.Copied()
 	k := s.copying
 	if k == nil {
 		return nil
@@ -72,11 +73,18 @@ type Parting struct {
 // member's parts; they are sent to those who keep copies until the next Settle, and nothing else
 // may use c's messages meanwhile. Before members leave, what they alone have is sent to those who
 // stay, and nothing else: everybody waits for it, and copies are made in the next generation.
-func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting Parting) {
-	if s.last != (Commit{}) {
-		s.whole = s.last
+//
+// With overlap live parts must not change until Copied has returned.
+func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting Parting, overlap bool) {
+	switch {
+	case s.Withdrawn():
+		s.drop(func(o Commit) bool { return o == s.last })
+	case s.last != (Commit{}):
+		s.whole, s.holds = s.last, s.settled
+	default:
+		s.holds = s.settled
 	}
-	s.last, s.holds, s.settled = commit, s.settled, s.planned
+	s.last, s.settled = commit, s.planned
 	s.drop(func(o Commit) bool { return o.Compare(s.whole) < 0 })
 	defer s.memory.Trim() // what this commit does not use again the next one need not either
 	peers := s.peers
@@ -85,7 +93,7 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 	}
 	own := newSet(commit, s.parts, &s.memory)
 	own.own = true
-	copyParts(own.parts, s.parts)
+	s.fill(own, overlap && !parting.Planned)
 	s.filled = commit
 	s.sets = append(s.sets, own)
 	// One that was believed to stay may leave after all: with copies the commit before survives it.
@@ -96,7 +104,7 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 		return
 	}
 	if s.options.Parity > 0 && !parting.Planned {
-		s.protect(ctx, c, s.group, commit, s.ranges(own, s.group.own()))
+		s.protect(ctx, c, s.group, commit, s.ranges(own, s.group.own()), own.await)
 		return
 	}
 	k := &copying{}
@@ -107,6 +115,7 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 			case owner:
 				k.start(func() error {
 					parts := s.layout.parts(x.Pieces)
+					own.await()
 					return sendRange(ctx, c, x.Holder, s.ranges(own, parts), 0, size(parts), s.most)
 				})
 			case x.Holder:
@@ -122,14 +131,17 @@ func (s *State) Last() Commit { return s.last }
 
 // Restore returns this member's parts to the last commit of the generation.
 func (s *State) Restore() error {
-	for _, x := range s.sets {
-		if x.own && x.commit == s.last {
-			copyParts(s.parts, x.parts)
-			s.filled = s.last
-			return nil
-		}
+	own := s.own()
+	switch {
+	case own == nil:
+		return errors.New("the parts of the state have no commit in this generation yet to return to")
+	case s.Withdrawn():
+		return errors.New("parts of the state have changed while the last commit copied them: there is nothing to return to")
 	}
-	return errors.New("the parts of the state have no commit in this generation yet to return to")
+	own.await()
+	copyParts(s.parts, own.parts)
+	s.filled = s.last
+	return nil
 }
 
 // send sends pieces of a commit to members that keep them, until the next Settle.

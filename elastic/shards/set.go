@@ -20,6 +20,7 @@ type part struct {
 	box    reshard.Box
 	memory []byte
 	has    Commit // of registered parts: what is in the memory already; zero = anything
+	live   bool   // of registered parts, see SetLive
 }
 
 func (p part) bytes() int { return p.box.Elements() * p.tensor.Width }
@@ -33,6 +34,8 @@ type set struct {
 	offsets []int  // of the parts, in data
 	pins    int    // who reads it while the program goes on, see Pin
 	filled  bool   // it has arrived; of sets that another member sends
+	// ready is closed when live parts are copied; nil = there are none that are copied later.
+	ready chan struct{}
 }
 
 // newSet returns a set with these parts, whose content is undefined.

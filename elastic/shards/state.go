@@ -89,6 +89,7 @@ type State struct {
 	registered [][]reshard.Piece
 	whole      Commit   // the newest commit that all members know to be whole
 	last       Commit   // the last one that was saved in this generation; zero = none
+	withdrawn  Commit   // see Withdraw; zero = none
 	copying    *copying // nil = nothing is being sent
 	share      share    // after a Sync: what this member writes to disk
 
@@ -101,6 +102,7 @@ type State struct {
 	parting     func() Redundancy // the same of one after which members leave
 	received    uint64            // bytes, to rebuild what was lost, by Choose
 	unchanged   int               // bytes that the last Sync has found in place
+	copies      func()            // called before live parts are copied, by tests; nil = nothing
 }
 
 // agreement is what the members know of each other after a Sync.

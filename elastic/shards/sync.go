@@ -93,12 +93,19 @@ func (s *State) Sync(ctx context.Context, c Communicator, chosen Commit, found b
 	return received, nil
 }
 
-// before is the newest commit before another one of which this member has parts; zero = none.
+// before is the newest commit before another one of which this member has parts, or parity; zero =
+// none.
 func (s *State) before(c Commit) (newest Commit) {
-	for _, x := range s.sets {
-		if x.commit.Compare(c) < 0 && x.commit.Compare(newest) > 0 {
-			newest = x.commit
+	consider := func(o Commit) {
+		if o.Compare(c) < 0 && o.Compare(newest) > 0 {
+			newest = o
 		}
+	}
+	for _, x := range s.sets {
+		consider(x.commit)
+	}
+	for _, p := range s.protections {
+		consider(p.commit)
 	}
 	return newest
 }

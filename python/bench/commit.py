@@ -1,9 +1,11 @@
 """What a commit at each step costs: a script for Horovod on this machine, whose state is large.
 
     python bench/commit.py [--mib 256] [--step 0.05] [--ranks 3] [--rounds 3] [--last]
+    python bench/commit.py --sharded [--copies 0] ...
 
 Jobs that do not commit, that commit without copying (commit_mode="live") and that copy ("copied") are
-run in turn. Prints the medians of the rounds: how long a step lasts, what of it is the commit, and how
+run in turn. With --sharded each rank has so many MiB of a model of its own, of which others keep copies,
+and there are commits that copy while the next step goes on ("overlapped"). Prints the medians of the rounds: how long a step lasts, what of it is the commit, and how
 much longer the step is than without commits.
 """
 
@@ -20,7 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from tests import jobs  # noqa: E402
 
-MODES = ("none", "live", "copied")
+MODES = {"": ("none", "live", "copied"), "1": ("none", "overlapped", "copied")}
 #: Steps before those that are measured: the first commits prove that later ones may be live, and
 #: every so often one makes a copy.
 WARM, STEPS = 20, 60
@@ -28,22 +30,40 @@ WARM, STEPS = 20, 60
 
 def worker() -> None:
     import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
 
     import regroup.torch as hvd
 
     mode, lasts, last = os.environ["MODE"], float(os.environ["STEP"]), bool(os.environ["LAST"])
     torch.set_num_threads(1)
-    hvd.init()
-    net = torch.nn.Linear(256, 256)
-    net.table = torch.nn.Parameter(torch.zeros(int(os.environ["MIB"]) << 18), requires_grad=False)
-    optimizer = torch.optim.AdamW(net.parameters())
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
-    state = hvd.elastic.TorchState(
-        model=net, optimizer=optimizer, commit_mode=None if mode == "none" else mode, steps=0
-    )
+    how = {"commit_mode": None if mode == "none" else mode, "steps": 0}
+
+    def table(ranks):
+        return torch.nn.Parameter(torch.zeros(ranks, int(os.environ["MIB"]) << 18), requires_grad=False)
+
+    def build(fresh):
+        size = dist.get_world_size()
+        net, large = torch.nn.Linear(256, 256), torch.nn.Module()
+        large.table = table(size)
+        fully_shard(large, mesh=init_device_mesh("cpu", (size,)))  # never called: what is measured is the commit
+        return {"model": net, "large": large, "optimizer": torch.optim.AdamW(net.parameters())}
+
+    if os.environ["SHARDED"]:
+        hvd.follow("regroup")
+        state = hvd.elastic.TorchState(build=build, copies=int(os.environ["COPIES"]), **how)
+    else:
+        hvd.init()
+        net = torch.nn.Linear(256, 256)
+        net.table = table(1)
+        optimizer = torch.optim.AdamW(net.parameters())
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
+        state = hvd.elastic.TorchState(model=net, optimizer=optimizer, **how)
 
     @hvd.elastic.run
     def train(state):
+        net, optimizer = state.model, state.optimizer
         steps, commits = [], []
         while state.steps < WARM + STEPS:
             began = time.perf_counter()
@@ -70,7 +90,7 @@ def worker() -> None:
 
 def measure(mode: str, args: argparse.Namespace) -> Tuple[float, float]:
     """Milliseconds of a step and of a commit in one job."""
-    env = {"WORKER": "1", "MODE": mode, "STEP": str(args.step), "MIB": str(args.mib), "LAST": "1" if args.last else ""}
+    env = {"SHARDED": "1" if args.sharded else "", "COPIES": str(args.copies), "WORKER": "1", "MODE": mode, "STEP": str(args.step), "MIB": str(args.mib), "LAST": "1" if args.last else ""}
     command = ["--recovery", "in-process", "--workers", str(args.ranks), "--", sys.executable, os.path.abspath(__file__)]
     with jobs.Job(*command, env=env) as job:
         took = job.wait().lines(r"\btook step=")
@@ -86,10 +106,13 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--last", action="store_true", help="all gradients are reduced at the end of a step, and waited for")
+    parser.add_argument("--sharded", action="store_true", help="each rank has a part of so many MiB")
+    parser.add_argument("--copies", type=int, default=0, help="of each part, by other ranks")
     args = parser.parse_args()
-    found: Dict[str, List[Tuple[float, float]]] = {mode: [] for mode in MODES}
+    modes = MODES["1" if args.sharded else ""]
+    found: Dict[str, List[Tuple[float, float]]] = {mode: [] for mode in modes}
     for _ in range(args.rounds):
-        for mode in MODES:
+        for mode in modes:
             found[mode].append(measure(mode, args))
             step, commit = found[mode][-1]
             print(f"  {mode}: step {step:.2f}, commit {commit:.3f}", file=sys.stderr, flush=True)
@@ -97,7 +120,7 @@ def main() -> None:
     without = statistics.median(step for step, _ in found["none"])
     for mode, rows in found.items():
         step, commit = (statistics.median(column) for column in zip(*rows))
-        print(f"  {mode:<8}step {step:7.2f}  commit {commit:7.3f}  step is {step / without:.3f} of that without commits")
+        print(f"  {mode:<11}step {step:7.2f}  commit {commit:7.3f}  step is {step / without:.3f} of that without commits")
 
 
 if __name__ == "__main__":

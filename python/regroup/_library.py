@@ -152,6 +152,7 @@ _functions = {
     "rg_elastic_agreed": (_handle, POINTER(c_int64)),
     "rg_elastic_alike": (_handle, c_uint64),
     "rg_elastic_changed": (_handle,),
+    "rg_elastic_withdraw": (_handle,),
     "rg_elastic_unchanged": (_handle, POINTER(c_int32)),
     "rg_elastic_commit_alone": (_handle,),
     "rg_elastic_restore": (_handle,),

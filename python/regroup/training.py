@@ -52,8 +52,8 @@ class Training:
         check(self._lib.rg_elastic_tensor(self.handle, name.encode(), address, size))
 
     def live(self, name: str) -> None:
-        """Marks such memory as live: from a commit that copies nothing to the next step nothing
-        changes it."""
+        """Marks such memory as live, or a part of that name in a session of the stage ARRANGING: from
+        a commit_live to changed nothing changes it."""
         check(self._lib.rg_elastic_live(self.handle, name.encode()))
 
     def sharded(self, copies: int, parity: int) -> None:
@@ -177,8 +177,12 @@ class Training:
         check(self._lib.rg_elastic_alike(self.handle, int.from_bytes(digest[:8], "little")))
 
     def changed(self) -> None:
-        """Says that what is live is not that of the last commit any more."""
+        """Says that what is live is not that of the last commit any more. Waits until live parts are copied."""
         check(self._lib.rg_elastic_changed(self.handle))
+
+    def withdraw(self) -> None:
+        """Gives up the last commit of a sharded state: live parts have changed while it may have been copying them."""
+        check(self._lib.rg_elastic_withdraw(self.handle))
 
     def unchanged(self) -> bool:
         """Whether what is live is as in the last commit, which was copied. It costs a pass over it."""

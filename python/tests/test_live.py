@@ -136,7 +136,7 @@ class Choice(unittest.TestCase):
         with mock.patch.object(live, "_WORTH", 1):
             self.assertIn("operations of the backend gloo", self.why())
         self.assertIn("until a few steps", self.why("live"))
-        with self.assertRaisesRegex(InvalidArgumentError, "commit_mode='lively': it is 'live' or 'copied', or left out"):
+        with self.assertRaisesRegex(InvalidArgumentError, "commit_mode='lively': for a state that is the same on all ranks it is 'live' or 'copied'"):
             self.why("lively")
 
 

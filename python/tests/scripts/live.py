@@ -76,7 +76,7 @@ def dies(line):
 
 def waits():
     """Rank 1 lets rank 0 commit first, which would never end if that waited for rank 1."""
-    if COMMITTED is None or hvd.rank() != 1 or state._live._ballot is None:
+    if COMMITTED is None or hvd.rank() != 1 or state._commits._ballot is None:
         return
     while not COMMITTED.exists() or COMMITTED.read_text() != f"{state.steps}.":
         time.sleep(0.002)

@@ -9,7 +9,8 @@ are made at least: there are more until WAITS ranks have come. With HSDP four ra
 two parts each. With TP=2 each two ranks are tensor parallel, if their number is even, and the others
 shard what each of the two has. With CHECKPOINTS, a folder, the ranks die in the first step from that one on in which
 there is a checkpoint, and the others go on for STEPS. With HOLDS, a file, all wait in the second
-generation before their first commit until it is there.
+generation before their first commit until it is there. MODE is the commit_mode; SPOILS is a step before
+which rank 0 of the first generation changes a weight.
 """
 
 import glob
@@ -35,6 +36,7 @@ STEPS, WAITS = int(os.environ.get("STEPS", "30")), int(os.environ.get("WAITS", "
 HSDP, TP = "HSDP" in os.environ, int(os.environ.get("TP", "1"))
 CHECKPOINTS = os.environ.get("CHECKPOINTS")
 HOLDS = os.environ.get("HOLDS")
+SPOILS = int(os.environ.get("SPOILS", "-1"))
 victims, _, moment = os.environ.get("DIES", "@-1").partition("@")
 LINE = os.environ.get("LINE", "forward")
 VICTIMS, MOMENT = [int(v) for v in victims.split(",") if v], int(moment)
@@ -69,7 +71,7 @@ def build(fresh):
     return {"model": net, "optimizer": torch.optim.AdamW(net.parameters(), lr=0.01)}
 
 
-state = hvd.elastic.TorchState(build=build, steps=0, **KEPT)
+state = hvd.elastic.TorchState(build=build, steps=0, commit_mode=os.environ.get("MODE"), **KEPT)
 
 
 def say(what, **values):
@@ -129,6 +131,9 @@ def train(state):
     rank, size = dist.get_rank(), dist.get_world_size()
     say("enters", step=state.steps, rank=rank, size=size, hash=whole(), lr=state.optimizer.param_groups[0]["lr"])
     while state.steps < STEPS or size < WAITS or CHECKPOINTS and size == 4:
+        if (regroup.generation(), state.steps, rank) == (1, SPOILS, 0):
+            with torch.no_grad():
+                next(state.model.parameters()).mul_(1.5)
         doomed = dying(state) and rank in VICTIMS
         die_if(doomed and LINE == "forward")
         generator = torch.Generator().manual_seed(100 * state.steps + rank // tensor_parallel())
@@ -148,6 +153,7 @@ def train(state):
             time.sleep(0.01)  # other processes give no other sign
         say("commits", step=state.steps, rank=rank, size=size, hash=whole())
         state.commit()
+    print(f"says: {state.describe()}")
     say("ends", step=state.steps, rank=rank, hash=whole(), seen=state.model.seen.item())
 
 

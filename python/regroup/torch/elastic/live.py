@@ -16,13 +16,22 @@ from .registered import RegisteredTensor, bring, settle
 from .sampler import ElasticSampler
 
 #: What TorchState takes as commit_mode.
-LIVE, COPIED = "live", "copied"
+LIVE, OVERLAPPED, COPIED = "live", "overlapped", "copied"
 #: Bytes of weights and optimizer state below which a copy costs nothing worth mentioning.
 _WORTH = 4 << 20
 #: The steps, each with a commit, that must have been as live commits need them before the first one.
 _PROOFS = 2
 
 _log = logging.getLogger("regroup")
+
+
+def check_mode(mode: Optional[str], *modes: str) -> None:
+    """Raises for a commit_mode that a state cannot have."""
+    if mode is not None and mode not in modes:
+        whose = "with parts of its own on each rank" if OVERLAPPED in modes else "that is the same on all ranks"
+        raise InvalidArgumentError(
+            f"commit_mode={mode!r}: for a state {whose} it is {' or '.join(map(repr, modes))}, or left out"
+        )
 
 
 class LiveCommits:
@@ -42,8 +51,7 @@ class LiveCommits:
     """
 
     def __init__(self, mode: Optional[str]):
-        if mode not in (None, LIVE, COPIED):
-            raise InvalidArgumentError(f"commit_mode={mode!r}: it is {LIVE!r} or {COPIED!r}, or left out")
+        check_mode(mode, LIVE, COPIED)
         #: Whether that is what the program wants, also where not all can be seen that speaks against it.
         self.wanted = mode == LIVE
         #: Whether it wants copies, because tensors may change in a way that PyTorch does not count.

@@ -7,7 +7,7 @@ import atexit
 import gc
 import importlib
 import sys
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
@@ -75,6 +75,7 @@ class ShardedParts:
         self._former = Former(self._writes)
         self.made: Dict[str, Any] = {}
         self._parts: List[Part] = []  # of models
+        self._only_optimizers: Set[str] = set()  # the parts that only they change
         self._states: Dict[str, Dict[str, Dict[str, StatePart]]] = {}  # by optimizer, parameter and key
 
     def make(self, fresh: bool, place: Optional[Tuple[int, int]] = None) -> None:
@@ -82,7 +83,7 @@ class ShardedParts:
         parts may do, and what is in them."""
         same, self._place = not fresh and place is not None and place == self._place, place
         self._former = Former(self._writes, self._in_place() if same else ())
-        self.made, self._parts, self._states = {}, [], {}
+        self.made, self._parts, self._states, self._only_optimizers = {}, [], {}, set()
         self._free()
         self._fresh, made = fresh, self._build(fresh)
         if not isinstance(made, dict):
@@ -117,16 +118,22 @@ class ShardedParts:
             padded.settle(model)
         for name, tensor in tensors.items():
             self._parts.append(Part(name, tensor))
-            self._parts[-1].register(training, self._former)
+            self._register(training, self._parts[-1], isinstance(tensor, torch.nn.Parameter))
         for w in wanted:
             own = next(memory) if w.size else None
             part = StatePart(w.name, w.parameter, w.outline, _distinct(w.parameter.dim()), w.device, own)
             self._states[w.optimizer].setdefault(w.of, {})[w.key] = part
             if self._fresh and own is not None:
                 part.clear()
-            part.register(training, self._former)
+            self._register(training, part, True)
         self._arena.trim()
         self._former = Former(self._writes)
+
+    def _register(self, training: Training, part: Part, only_optimizers: bool) -> None:
+        part.register(training, self._former)
+        if only_optimizers and part.place() is not None:
+            training.live(part.name)
+            self._only_optimizers.add(part.name)
 
     def _wanted(self) -> List[_Wanted]:
         """What the optimizers make at their first step."""
@@ -145,10 +152,15 @@ class ShardedParts:
                     wanted.append(_Wanted(name, of, key, p, like, device))
         return wanted
 
-    def watch(self) -> None:
+    def watch(self, before_step: Callable[[], None] = lambda: None) -> None:
         """Begins to look for changes of the parts after a commit: those that there were none of need not
-        be filled when the training goes on from it."""
-        self._writes.begin()
+        be filled when the training goes on from it. before_step is called before each step of an optimizer."""
+        self._writes.begin(before_step)
+
+    def untouched(self) -> bool:
+        """Whether nothing has changed the parts since the last commit that only optimizers change, as far as PyTorch
+        counts it."""
+        return all(self._writes.none(place) for place in self._in_place() if place.name in self._only_optimizers)
 
     def end(self) -> None:
         """Ends what watch began."""

@@ -15,6 +15,7 @@ from .live import LiveCommits
 from .model_handler import ModelHandler
 from .object_state import ObjectState
 from .optimizer_handler import OptimizerHandler
+from .overlapped import OverlappedCommits
 from .registered import RegisteredTensor, bring
 from .sampler import ElasticSampler
 from .sharded import Build, ShardedParts
@@ -85,6 +86,9 @@ class TorchState(ObjectState):
     one if it is not given, keep a copy of each part, on other nodes if there are some: so many ranks
     may be lost at once. With ``parity=k`` instead, groups of k+1 ranks keep parity for each other, in
     1/k of the memory of a copy: one rank of each may be lost.
+
+    ``commit_mode`` is "live" or "copied", with build "overlapped" or "copied": what commits copy while
+    the program waits. It is chosen by itself if it is left out; describe() says how.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class TorchState(ObjectState):
             kwargs.update({name: n for name, n in (("copies", copies), ("parity", parity)) if n is not None})
         self.__dict__["_handlers"] = {}
         self.__dict__["_sharded"] = None if build is None else ShardedParts(build, copies, parity or 0)
-        self.__dict__["_live"] = LiveCommits(commit_mode)
+        self.__dict__["_commits"] = LiveCommits(commit_mode) if build is None else OverlappedCommits(commit_mode)
         self.__dict__["_engine_handlers"] = {}  # others use their own handler in elastic.run too
         given = {"model": model, "optimizer": optimizer, **kwargs}
         plain = {}
@@ -117,7 +121,7 @@ class TorchState(ObjectState):
 
     def describe(self) -> str:
         """What commits copy in elastic.run, and why."""
-        return self._live.describe()
+        return self._commits.describe()
 
     def _make(self, fresh: bool, place: Optional[Tuple[int, int]] = None) -> None:
         """Has the models and optimizers made that are sharded."""
@@ -200,7 +204,7 @@ class TorchState(ObjectState):
 
     def _capture(self) -> Dict[str, Any]:
         kept = {n: h.capture() for n, h in self._engine_handlers.items()}
-        bring(t for t in self._registered() if not (t.live and self._live.stay))
+        bring(t for t in self._registered() if not (t.live and self._commits.stay))
         if self._sharded is None:
             return {"values": self._values(), "kept": kept}
         return {"values": self._values(), "kept": kept, "sharded": self._sharded.capture()}
@@ -223,7 +227,7 @@ class TorchState(ObjectState):
                 f"what build has made ({', '.join(self._sharded.made)}) is not kept without a job of regroup: load a checkpoint"
             )
         if world.training is not None:
-            self._live.restore(world.training)
+            self._commits.restore(world.training)
         for handler in self._used(world.training is not None):
             handler.restore()
         super().restore()
@@ -239,8 +243,7 @@ class TorchState(ObjectState):
     def _register(self, training: Training) -> None:
         if self._sharded is not None:
             training.sharded(self._sharded.copies, self._sharded.parity)
-            if not self._live.copied:
-                self._sharded.watch()
+            self._commits.begin(self._sharded)
         for engine_handler in self._engine_handlers.values():
             engine_handler.register(training)
         for name, handler in self._handlers.items():
@@ -249,15 +252,14 @@ class TorchState(ObjectState):
             else:
                 handler.save()
         super()._register(training)
-        self._begin_live(training)
+        if self._sharded is None:
+            self._begin_live(self._commits, training)
 
-    def _begin_live(self, training: Training) -> None:
+    def _begin_live(self, live: LiveCommits, training: Training) -> None:
         """Finds out whether commits may be live."""
-        live, size = self._live, 0
+        size = 0
         handlers = [h for h in self._engine_handlers.values() if isinstance(h, (ModelHandler, OptimizerHandler))]
-        if self._sharded is not None:
-            live.never = live.never or "parts of a sharded state are copied to other ranks"
-        elif len(self._engine_handlers) < len(self._handlers):
+        if len(self._engine_handlers) < len(self._handlers):
             live.never = live.never or "a handler that saves in a way of its own saves at each commit"
         elif not live.wanted and any(t.device.type != "cpu" for t in self._tracked()):
             live.never = live.never or "tensors are in the memory of a GPU, for which commit_mode='live' asks for it"
@@ -275,7 +277,7 @@ class TorchState(ObjectState):
 
     def _enter(self, training: Training, lost: bool, survivor: bool) -> None:
         super()._enter(training, lost, survivor)
-        self._live.enter()
+        self._commits.enter()
         managed = self._used(True)
         if not managed:
             return
@@ -287,11 +289,11 @@ class TorchState(ObjectState):
                 handler.sync()
 
     def _before_commit(self) -> None:
-        self._live.before()
+        self._commits.before()
 
     def _commit(self, training: Training) -> None:
         try:
-            self._live.commit(training, self._samplers())
+            self._commits.commit(training, self._samplers())
         except HostsUpdatedInterrupt:  # it has committed
             self._parts_committed()
             raise
@@ -304,15 +306,13 @@ class TorchState(ObjectState):
             self._sharded.committed()
 
     def _commit_alone(self, training: Training) -> None:
-        self._live.commit_alone(training, self._samplers(), self.save)
+        self._commits.commit_alone(training, self._samplers(), self.save)
 
     def _leaves(self, training: Training, complete: bool) -> None:
-        self._live.leave(training, complete)
+        self._commits.leave(training, complete)
 
     def _end(self) -> None:
-        self._live.end()
-        if self._sharded is not None:
-            self._sharded.end()
+        self._commits.end()
 
     def _samplers(self) -> List[ElasticSampler]:
         return [h.value for h in self._handlers.values() if isinstance(h.value, ElasticSampler)]

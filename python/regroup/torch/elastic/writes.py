@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Dict, Iterable, List, NamedTuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -31,9 +31,11 @@ class Writes:
     def __init__(self) -> None:
         self._versions: Dict[str, List[int]] = {}
         self._hook: Any = None
+        self._before_step: Callable[[], None] = lambda: None
 
-    def begin(self) -> None:
-        """Begins to look."""
+    def begin(self, before_step: Callable[[], None]) -> None:
+        """Begins to look. before_step is called before each step of an optimizer."""
+        self._before_step = before_step
         if self._hook is None:
             self._hook = register_optimizer_step_pre_hook(self._step)
 
@@ -44,6 +46,7 @@ class Writes:
         self._hook, self._versions = None, {}
 
     def _step(self, optimizer: Any, arguments: Any, options: Any) -> None:
+        self._before_step()
         self._versions = {}
 
     def note(self, places: Iterable[Place]) -> None:
