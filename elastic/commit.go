@@ -109,16 +109,12 @@ func (s *Session) commitOr(ctx context.Context, live bool) error {
 // copied. AverageGradients and Consume do it too.
 func (s *Session) Changed() {
 	s.state.replica.Changed()
-	if s.state.shards != nil {
-		s.state.shards.Copied()
-	}
+	s.state.shards.Copied()
 }
 
 // Unchanged reports whether tensors and parts that are Live are those of the newest commit, which
 // was not a live one of tensors. It costs one pass over them.
-func (s *Session) Unchanged() bool {
-	return s.state.replica.Matches() && (s.state.shards == nil || !s.state.shards.Unlike())
-}
+func (s *Session) Unchanged() bool { return s.state.replica.Matches() && !s.state.shards.Unlike() }
 
 // CommitAlone makes the current state a commit that the others have not agreed on, because a peer
 // was lost in a CommitLive, which calls it itself unless the state is Recording. What this rank has
@@ -243,6 +239,9 @@ func (s *Session) count(said vote.Vote, greatest []int64) (*vote.Result, error) 
 //	}
 //	s.CommitLive(ctx)
 //
+// Of a sharded state copies is whether parts must be there at once that are Live and away: else
+// they may come later, until Brought.
+//
 // It also brings them before Unchanged, before State.Restore if they have not changed since the
 // last commit, and before the training function returns.
 func (s *Session) Agree(ctx context.Context, live bool) (copies bool, err error) {
@@ -251,6 +250,9 @@ func (s *Session) Agree(ctx context.Context, live bool) (copies bool, err error)
 		return false, err
 	}
 	s.agreement, s.asked = r, true
+	if s.state.shards != nil { // its commits are all copies, and overlap if nobody comes or leaves
+		return !live || r.Update != updates.None, nil
+	}
 	return r.Copies(live), nil
 }
 
@@ -288,7 +290,11 @@ func (s *Session) commit(ctx context.Context, final, live bool) (update int64, e
 	if err := s.mergeSampler(ctx); err != nil {
 		return 0, err
 	}
-	s.forgetWithdrawn(*r)
+	if len(r.More) > 0 && r.More[0] > 0 { // a rank has withdrawn the last commit
+		s.state.shards.Withdraw()
+		whole, _ := s.state.shards.Whole()
+		s.state.replica.ReturnTo(whole)
+	}
 	if err := s.state.save(s.Generation, r.Copies(live)); err != nil {
 		return 0, err
 	}

@@ -29,11 +29,10 @@ func (r *runner) preempted(ctx context.Context, s *Session, n PreemptionNotice) 
 		return
 	}
 	r.callbacks.Go(func() {
-		if n.Until.IsZero() {
-			r.options.OnPreempt(ctx, n)
-			return
+		until, cancel := ctx, context.CancelFunc(func() {})
+		if !n.Until.IsZero() {
+			until, cancel = context.WithDeadline(ctx, n.Until)
 		}
-		until, cancel := context.WithDeadline(ctx, n.Until)
 		defer cancel()
 		r.options.OnPreempt(until, n)
 	})

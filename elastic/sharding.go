@@ -63,21 +63,23 @@ func (s *Session) Shard(p Shard) error {
 
 // Live marks the parts of a tensor that this rank has registered as such that change only from
 // Session.Changed, AverageGradients or Consume until the next commit, while Arrange is called.
-func (s *Session) Live(name string) error {
-	if s.Stage != Arranging || !s.state.shards.SetLive(name) {
+// away: while they are used they are elsewhere than in the registered memory. After CommitLive they
+// may still be on their way there, until Brought is called, by any goroutine.
+func (s *Session) Live(name string, away bool) error {
+	if s.Stage != Arranging || !s.state.shards.SetLive(name, away) {
 		return fmt.Errorf("elastic: live part %q is not registered", name)
 	}
 	return nil
 }
 
+// Brought says that the parts that are away are in the registered memory, or that they never will
+// be, which fails this worker's next commit. When it returns that memory may change.
+func (s *Session) Brought(ok bool) { s.state.shards.Brought(ok) }
+
 // Withdraw gives up the last commit of a sharded state, for all ranks, because parts that are Live
 // have changed while it may have been copying them. They go on from the one before if a member is
 // lost before the next. It cannot undo that a rank which is lost itself had changed such parts.
-func (s *Session) Withdraw() {
-	if s.state.shards != nil {
-		s.state.shards.Withdraw()
-	}
-}
+func (s *Session) Withdraw() { s.state.shards.Withdraw() }
 
 // SetSharding makes the state one of which each rank has parts, while the state is being
 // registered.
@@ -152,15 +154,6 @@ func (r *runner) arrange(ctx context.Context, s *Session, chosen statesync.Commi
 	return received, nil
 }
 
-// forgetWithdrawn forgets the last commit if a rank has withdrawn it.
-func (s *Session) forgetWithdrawn(agreed vote.Result) {
-	if s.state.shards != nil && agreed.More[0] > 0 {
-		s.state.shards.Withdraw()
-		whole, _ := s.state.shards.Whole()
-		s.state.replica.ReturnTo(whole)
-	}
-}
-
 // settleShards waits for the copies of the commit before.
 func (s *Session) settleShards(final bool) error {
 	switch c := s.state.shards; {
@@ -215,7 +208,7 @@ func (s *Session) saveShards(ctx context.Context, final, live bool, agreed vote.
 		if err != nil {
 			return err
 		}
-		x.Save(ctx, c, commit, parting, live)
+		x.Save(ctx, c, commit, parting, live && update == updates.None)
 	}
 	if final || update == updates.Stop {
 		if err := x.Settle(); err != nil { // the program may use the communicator after that

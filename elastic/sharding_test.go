@@ -79,7 +79,7 @@ func (j *shardedJob) start(name string) {
 		}
 		err := p.arrange(s)
 		if j.live {
-			err = errors.Join(err, s.Live("w"), s.Live("columns"))
+			err = errors.Join(err, s.Live("w", false), s.Live("columns", false))
 		}
 		return err
 	}

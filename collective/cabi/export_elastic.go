@@ -49,7 +49,17 @@ func rgo_elastic_tensor(h C.uint64_t, name *C.char, data unsafe.Pointer, bytes C
 
 //export rgo_elastic_live
 func rgo_elastic_live(h C.uint64_t, name *C.char) C.int {
-	return with(h, func(t *training) error { return t.live(text(name)) })
+	return with(h, func(t *training) error { return t.live(text(name), false) })
+}
+
+//export rgo_elastic_away
+func rgo_elastic_away(h C.uint64_t, name *C.char) C.int {
+	return with(h, func(t *training) error { return t.live(text(name), true) })
+}
+
+//export rgo_elastic_brought
+func rgo_elastic_brought(h C.uint64_t, ok C.int32_t) C.int {
+	return with(h, func(t *training) error { return t.brought(ok != 0) })
 }
 
 //export rgo_elastic_sharded

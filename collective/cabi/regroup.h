@@ -279,6 +279,11 @@ int rg_elastic_tensor(rg_elastic elastic, const char *name, void *memory, int64_
 /* Marks such memory as live, or in a session of the stage RG_ARRANGING the parts of this name: from one rg_elastic_commit_live to
  * rg_elastic_changed nothing changes it. */
 int rg_elastic_live(rg_elastic elastic, const char *name);
+/* rg_elastic_live of parts that are elsewhere while they are used, like on a GPU. After rg_elastic_commit_live they may still be on their
+ * way to the memory that is registered, until rg_elastic_brought: any thread calls it, also if they never arrive, with ok = 0, which fails
+ * the next commit of this process. When it returns that memory may change. */
+int rg_elastic_away(rg_elastic elastic, const char *name);
+int rg_elastic_brought(rg_elastic elastic, int32_t ok);
 /* Bytes that are part of the state. Before the start it is registered, afterwards only set. They are copied. */
 int rg_elastic_object(rg_elastic elastic, const char *name, const void *bytes, int64_t len);
 /* What the object is. *bytes is to be given to rg_release. */
@@ -373,7 +378,7 @@ int rg_elastic_commit(rg_elastic elastic);
 int rg_elastic_commit_live(rg_elastic elastic);
 /* Agrees now, on all ranks, on the commit that follows, and sets *copies to 1 if that copies what is live, else to 0: always, unless live
  * is 1 and it is rg_elastic_commit_live. Where what is live is elsewhere than in the memory that is registered, like on a GPU, it is
- * brought there if so; and before rg_elastic_unchanged, before rg_elastic_restore if it has not changed since the last commit, and before
+ * brought there if so, or in a sharded state may be brought later if not (rg_elastic_away); and before rg_elastic_unchanged, before rg_elastic_restore if it has not changed since the last commit, and before
  * rg_elastic_leave. */
 int rg_elastic_agree(rg_elastic elastic, int32_t live, int32_t *copies);
 /* What this rank has to say in the next commit, which then waits for nobody: RG_BALLOT values, of which the greatest on all ranks count,

@@ -98,6 +98,8 @@ int rg_timeline_stop(rg_comm comm) { GUARDED(rgo_timeline_stop(comm)); }
 int rg_elastic_new(const char *options, rg_elastic *elastic) { GUARDED(rgo_elastic_new((char *)options, elastic)); }
 
 int rg_elastic_live(rg_elastic elastic, const char *name) { GUARDED(rgo_elastic_live(elastic, (char *)name)); }
+int rg_elastic_away(rg_elastic elastic, const char *name) { GUARDED(rgo_elastic_away(elastic, (char *)name)); }
+int rg_elastic_brought(rg_elastic elastic, int32_t ok) { GUARDED(rgo_elastic_brought(elastic, ok)); }
 int rg_elastic_sharded(rg_elastic elastic, int32_t copies, int32_t parity) {
     GUARDED(rgo_elastic_sharded(elastic, copies, parity));
 }

@@ -123,15 +123,19 @@ func (t *training) tensor(name string, memory []byte) error {
 	return nil
 }
 
-// live marks memory of the state as such that only a step changes.
-func (t *training) live(name string) error {
+// live marks memory of the state as such that only a step changes; away: of parts, in memory of
+// their own.
+func (t *training) live(name string, away bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.session; s != nil && s.Stage == elastic.Arranging {
-		if err := s.Live(name); err != nil {
+		if err := s.Live(name, away); err != nil {
 			return invalidf("%v", err)
 		}
 		return nil
+	}
+	if away {
+		return invalidf("%s: only parts of a sharded state can be away, in a session of the stage RG_ARRANGING", name)
 	}
 	if !t.registering() {
 		return errStarted
@@ -344,6 +348,19 @@ func (t *training) in(do func(*elastic.Session) error) error {
 	}
 	// Like operations, it runs after what was started before.
 	return comm.do(comm.ops, nil, func() error { return do(s) })
+}
+
+// brought says that parts that are away were brought. It waits for no operation: what it ends may
+// be what one waits for.
+func (t *training) brought(ok bool) error {
+	t.mu.Lock()
+	s := t.session
+	t.mu.Unlock()
+	if s == nil || s.Stage != elastic.Training {
+		return errNotIn
+	}
+	s.Brought(ok)
+	return nil
 }
 
 // ledger is the account of samples, as JSON.

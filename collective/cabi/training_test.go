@@ -81,7 +81,7 @@ func TestATrainingAlone(t *testing.T) {
 func TestLiveCommits(t *testing.T) {
 	tr := alone(t, "{}")
 	weights, rest := make([]byte, 8), make([]byte, 1)
-	if err := errors.Join(tr.tensor("w", weights), tr.tensor("rest", rest), tr.live("w"), tr.start()); err != nil {
+	if err := errors.Join(tr.tensor("w", weights), tr.tensor("rest", rest), tr.live("w", false), tr.start()); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := tr.next(-1); err != nil {

@@ -71,7 +71,9 @@ func (s *State) Unpin(p *Pinned) {
 
 // Parts are what this member writes. Any goroutine may call it.
 func (p *Pinned) Parts() ([]checkpoint.Part, error) {
-	p.set.await()
+	if err := p.set.await(); err != nil {
+		return nil, err
+	}
 	from := map[string][]part{}
 	for _, x := range p.set.parts {
 		from[x.tensor.Name] = append(from[x.tensor.Name], x)

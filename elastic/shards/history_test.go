@@ -76,6 +76,7 @@ type generation struct {
 	number   uint64
 	layout   [][]part        // by rank
 	nodes    []string        // by rank
+	away     bool            // parts that are live are not in the registered memory while they are used
 	lives    map[string]bool // tensors whose parts are
 	steps    []step
 	leaves   []bool // by rank: after the last step, if that is a planned change
@@ -202,7 +203,7 @@ func (h *history) draw() *generation {
 		}
 	}
 	h.layout = g.layout
-	g.lives = map[string]bool{}
+	g.lives, g.away = map[string]bool{}, h.rand.IntN(3) == 0
 	for _, parts := range g.layout {
 		for _, p := range parts {
 			g.lives[p.tensor.Name] = (int(p.tensor.Name[0])+int(g.number))%3 > 0

@@ -16,7 +16,8 @@ type member struct {
 	parts   []part   // in this generation
 	same    bool     // they were not changed since they were saved or filled
 	pins    []pin
-	before  int // bytes received when the last commit was saved
+	brings  chan struct{} // closed when the parts that are away are in the registered memory
+	before  int           // bytes received when the last commit was saved
 }
 
 func (m *member) String() string { return fmt.Sprintf("%d@%s", m.id, m.node) }
@@ -72,7 +73,7 @@ func (g *generation) live(ctx context.Context, e *end, m *member) error {
 			return err
 		}
 		if g.lives[p.tensor.Name] {
-			m.state.SetLive(p.tensor.Name)
+			m.state.SetLive(p.tensor.Name, g.away)
 		}
 	}
 	m.state.copies = func() { _ = e.wait(ctx, &call{kind: "copy"}) }
@@ -113,6 +114,10 @@ func (g *generation) step(ctx context.Context, e *end, m *member, s step) error 
 		g.count("commits withdrawn", 1)
 	}
 	m.state.Copied()
+	if m.brings != nil { // until then the program has other memory
+		<-m.brings
+		m.brings = nil
+	}
 	g.truth(s.commit).fill(m.parts)
 	m.same = false
 	if s.restores && last != (Commit{}) && !m.state.Withdrawn() {
@@ -142,8 +147,29 @@ func (g *generation) step(ctx context.Context, e *end, m *member, s step) error 
 	if s.leaving && g.told {
 		after.Leaving = g.leaves
 	}
+	if g.away && s.overlaps && !s.leaving { // what is away comes later
+		for i := range m.parts {
+			if g.lives[m.parts[i].tensor.Name] {
+				contentOf(g.junk(e.rank)).fill(m.parts[i : i+1])
+			}
+		}
+	}
 	m.state.Save(ctx, e, s.commit, after, s.overlaps)
 	m.same = true
+	if g.away && s.overlaps && !s.leaving {
+		parts, brought := m.parts, make(chan struct{})
+		m.brings = brought
+		go func() {
+			_ = e.wait(ctx, &call{kind: "bring"})
+			for i := range parts {
+				if g.lives[parts[i].tensor.Name] {
+					g.truth(s.commit).fill(parts[i : i+1])
+				}
+			}
+			m.state.Brought(true)
+			close(brought)
+		}()
+	}
 	if s.overlaps && !s.leaving { // what is not live may change at once
 		for i := range m.parts {
 			if !g.lives[m.parts[i].tensor.Name] {

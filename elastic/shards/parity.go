@@ -66,7 +66,7 @@ type protection struct {
 // protect begins to make the parity of a commit, of what own has when ready has returned. Each
 // member sends each other of its group a stripe of its parts, and of what it receives it keeps the
 // XOR.
-func (s *State) protect(ctx context.Context, c Communicator, g *group, commit Commit, own [][]byte, ready func()) {
+func (s *State) protect(ctx context.Context, c Communicator, g *group, commit Commit, own [][]byte, ready func() error) {
 	if len(g.ranks) < 2 {
 		return
 	}
@@ -83,7 +83,9 @@ func (s *State) protect(ctx context.Context, c Communicator, g *group, commit Co
 		sources = append(sources, source{g.ranks[of], to - from})
 		from, to = g.stripe(g.at, of)
 		k.start(func() error {
-			ready()
+			if err := ready(); err != nil {
+				return err
+			}
 			return sendRange(ctx, c, g.ranks[of], own, from, to, s.most)
 		})
 	}
@@ -168,5 +170,5 @@ func (s *State) protectAgain(ctx context.Context, c Communicator, t *table, has 
 		own = append(own, from[piece.Tensor][i].memory) // it is what this member has offered
 	}
 	s.settled = better(s.holds, s.protected(t, has))
-	s.protect(ctx, c, newGroup(c, reshard.Groups(s.peers.nodes, s.options.Parity), t, alone), commit, own, func() {})
+	s.protect(ctx, c, newGroup(c, reshard.Groups(s.peers.nodes, s.options.Parity), t, alone), commit, own, func() error { return nil })
 }

@@ -36,16 +36,23 @@ var bugs = []struct {
 		{"save.go", "\ts.fill(own, overlap && !parting.Planned)\n", "\tif isPlanted(\"\") {\n\t\town.parts = s.parts\n\t} else {\n\t\ts.fill(own, overlap && !parting.Planned)\n\t}\n"},
 	}},
 	{"copies later what is not live", []int{1, 7}, []change{
-		{"overlap.go", `if overlap && p.live {`, `if overlap && (p.live || isPlanted("")) {`},
+		{"overlap.go", `case overlap && p.live:`, `case overlap && (p.live || isPlanted("")):`},
 	}},
 	{"sends what is not copied yet", []int{7}, []change{
-		{"save.go", "\t\t\t\t\town.await()\n", "\t\t\t\t\tif !isPlanted(\"\") {\n\t\t\t\t\t\town.await()\n\t\t\t\t\t}\n"},
+		{"save.go", "if err := own.await(); err != nil {\n\t\t\t\t\t\treturn err\n\t\t\t\t\t}\n\t\t\t\t\treturn sendRange", "if isPlanted(\"\") {\n\t\t\t\t\t} else if err := own.await(); err != nil {\n\t\t\t\t\t\treturn err\n\t\t\t\t\t}\n\t\t\t\t\treturn sendRange"},
 	}},
 	{"makes parity of what is not copied yet", []int{7}, []change{
-		{"parity.go", "\t\t\tready()\n", "\t\t\tif !isPlanted(\"\") {\n\t\t\t\tready()\n\t\t\t}\n"},
+		{"parity.go", "if err := ready(); err != nil {", "if isPlanted(\"\") {\n\t\t\t} else if err := ready(); err != nil {"},
 	}},
 	{"lets live parts change while they are copied", []int{1, 7}, []change{
-		{"overlap.go", `if own := s.own(); own != nil {`, `if own := s.own(); own != nil && !isPlanted("") {`},
+		{"overlap.go", `own != nil && own.ready != nil {`, `own != nil && own.ready != nil && !isPlanted("") {`},
+	}},
+	{"copies what was not brought yet", []int{1, 7}, []change{
+		{"overlap.go", "\t\t\t\t<-own.brought\n", "\t\t\t\tif !isPlanted(\"\") {\n\t\t\t\t\t<-own.brought\n\t\t\t\t}\n"},
+	}},
+	{"says that all is copied when it was brought", []int{1, 7}, []change{
+		{"overlap.go", "\t\tclose(own.brought)\n\t\t<-own.ready\n", "\t\tclose(own.brought)\n\t\tif !isPlanted(\"\") {\n\t\t\t<-own.ready\n\t\t}\n"},
+		{"overlap.go", "\t\t\town.take(parts, away)\n", "\t\t\tif isPlanted(\"\") && s.copies != nil && len(away) > 0 {\n\t\t\t\ts.copies()\n\t\t\t}\n\t\t\town.take(parts, away)\n"},
 	}},
 	{"returns to a commit that was withdrawn", []int{2}, []change{
 		{"choose.go", `x != (Commit{}) && slices.Contains(`, `x != (Commit{}) && !isPlanted("") && slices.Contains(`},

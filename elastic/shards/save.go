@@ -44,7 +44,16 @@ func (k *copying) receive(x *set, f func() error) {
 // what it keeps itself is here. All members call it before they agree on a commit, or on leaving:
 // when they have agreed, the last commit is whole.
 func (s *State) Settle() error {
-	s.Copied()
+	if own := s.own(); own != nil && own.await() != nil {
+		s.Withdraw()
+		err := errors.Join(errNotBrought, s.settle())
+		s.drop(func(o Commit) bool { return o == s.last })
+		return err
+	}
+	return s.settle()
+}
+
+func (s *State) settle() error {
 	k := s.copying
 	if k == nil {
 		return nil
@@ -115,7 +124,9 @@ func (s *State) Save(ctx context.Context, c Communicator, commit Commit, parting
 			case owner:
 				k.start(func() error {
 					parts := s.layout.parts(x.Pieces)
-					own.await()
+					if err := own.await(); err != nil {
+						return err
+					}
 					return sendRange(ctx, c, x.Holder, s.ranges(own, parts), 0, size(parts), s.most)
 				})
 			case x.Holder:
@@ -138,7 +149,9 @@ func (s *State) Restore() error {
 	case s.Withdrawn():
 		return errors.New("parts of the state have changed while the last commit copied them: there is nothing to return to")
 	}
-	own.await()
+	if err := own.await(); err != nil {
+		return err
+	}
 	copyParts(s.parts, own.parts)
 	s.filled = s.last
 	return nil

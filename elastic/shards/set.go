@@ -21,6 +21,7 @@ type part struct {
 	memory []byte
 	has    Commit // of registered parts: what is in the memory already; zero = anything
 	live   bool   // of registered parts, see SetLive
+	away   bool   // of live parts: the program uses other memory
 }
 
 func (p part) bytes() int { return p.box.Elements() * p.tensor.Width }
@@ -34,8 +35,10 @@ type set struct {
 	offsets []int  // of the parts, in data
 	pins    int    // who reads it while the program goes on, see Pin
 	filled  bool   // it has arrived; of sets that another member sends
-	// ready is closed when live parts are copied; nil = there are none that are copied later.
-	ready chan struct{}
+	// Of a set whose live parts are copied later: here is closed when those are that are not away,
+	// and ready when all are, which the program must have brought.
+	here, ready, brought chan struct{}
+	failed               bool // it will never be filled
 }
 
 // newSet returns a set with these parts, whose content is undefined.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/regroup-io/regroup/elastic/internal/pages"
 	"github.com/regroup-io/regroup/elastic/reshard"
@@ -87,11 +88,12 @@ type State struct {
 	known   []reshard.Tensor  // all that the members had parts of after the last Sync
 	// after a Sync: the parts of all members, by rank, of layout
 	registered [][]reshard.Piece
-	whole      Commit   // the newest commit that all members know to be whole
-	last       Commit   // the last one that was saved in this generation; zero = none
-	withdrawn  Commit   // see Withdraw; zero = none
-	copying    *copying // nil = nothing is being sent
-	share      share    // after a Sync: what this member writes to disk
+	whole      Commit              // the newest commit that all members know to be whole
+	last       Commit              // the last one that was saved in this generation; zero = none
+	withdrawn  Commit              // see Withdraw; zero = none
+	bringing   atomic.Pointer[set] // whose parts the program brings to its memory; nil = none
+	copying    *copying            // nil = nothing is being sent
+	share      share               // after a Sync: what this member writes to disk
 
 	group       *group            // after a Sync, with Options.Parity: who keeps parity with this member
 	protections []*protection     // of commits

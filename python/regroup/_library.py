@@ -130,6 +130,8 @@ _functions = {
     "rg_elastic_new": (c_char_p, _out),
     "rg_elastic_tensor": (_handle, c_char_p, _memory, c_int64),
     "rg_elastic_live": (_handle, c_char_p),
+    "rg_elastic_away": (_handle, c_char_p),
+    "rg_elastic_brought": (_handle, c_int32),
     "rg_elastic_sharded": (_handle, c_int32, c_int32),
     "rg_elastic_shard": (_handle, POINTER(Shard)),
     "rg_elastic_object": (_handle, c_char_p, c_char_p, c_int64),

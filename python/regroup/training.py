@@ -51,10 +51,17 @@ class Training:
         """Makes memory part of the state. It must stay valid until close."""
         check(self._lib.rg_elastic_tensor(self.handle, name.encode(), address, size))
 
-    def live(self, name: str) -> None:
+    def live(self, name: str, away: bool = False) -> None:
         """Marks such memory as live, or a part of that name in a session of the stage ARRANGING: from
-        a commit_live to changed nothing changes it."""
-        check(self._lib.rg_elastic_live(self.handle, name.encode()))
+        a commit_live to changed nothing changes it. away: it is that of a part which is elsewhere while it is used, and
+        gets it until brought, which may be after the commit."""
+        mark = self._lib.rg_elastic_away if away else self._lib.rg_elastic_live
+        check(mark(self.handle, name.encode()))
+
+    def brought(self, ok: bool) -> None:
+        """Says that what is away is in the registered memory, or never will be, which fails the next commit of this
+        process. Waits until that memory may change. Any thread may call it."""
+        check(self._lib.rg_elastic_brought(self.handle, ok))
 
     def sharded(self, copies: int, parity: int) -> None:
         """Makes the state one of which each rank has parts; so many others keep a copy of each, or

@@ -19,7 +19,7 @@ class Registered(dict):
     def shard(self, tensor, offset, extent, address, size, unchanged):
         self[tensor.name] = address, unchanged
 
-    def live(self, name):
+    def live(self, name, away):
         """All parts of this test but buffers are changed by optimizers."""
 
     def unchanged(self):

@@ -1,5 +1,6 @@
 """Commits of a sharded state that copy its parts while the program goes on."""
 
+import contextlib
 import unittest
 from unittest import mock
 
@@ -11,6 +12,9 @@ from torch.distributed.fsdp import fully_shard
 import regroup.torch as hvd
 from regroup.errors import InvalidArgumentError, RegroupError
 from regroup.torch.elastic import overlapped
+from regroup.torch.elastic.bringing import Bringing
+from regroup.torch.elastic.parts import Part
+from regroup.torch.elastic.sharded import ShardedParts
 from regroup.training import Training
 
 from . import launch
@@ -29,10 +33,21 @@ class Overlapped(Jobs):
             ("regroup", "forward", {"PARITY": "2"}),
         ):
             with self.subTest(backend=backend, line=line, **kept):
-                job = self.run_job("3:4", BACKEND=backend, LINE=line, DIES="2@9", WAITS="4", MODE="overlapped", **kept)
+                how = {"BACKEND": backend, "LINE": line, "MODE": "overlapped", **kept}
+                job = self.run_job("3:4", DIES="2@9", WAITS="4", **how)
                 begun, ends = self.check(job)
                 self.assertEqual({"3", "4"}, {e["size"] for e in begun}, job.output)
                 self.assertLessEqual({int(e["step"]) for e in begun if e["size"] == "3"}, {8, 9}, job.output)
+                self.assertEqual(4, len(ends), job.output)
+                self.assertIn(OVERLAPPED, job.output)
+
+    def test_parts_that_are_away(self):
+        """They come to the memory from which commits are copied beside the next step, or before, if ranks leave."""
+        for line in ("forward", "backward", "commit"):
+            with self.subTest(line=line):
+                job = self.run_job("3:4", LINE=line, DIES="2@9", WAITS="4", MODE="overlapped", AWAY="1")
+                begun, ends = self.check(job)
+                self.assertEqual({"3", "4"}, {e["size"] for e in begun}, job.output)
                 self.assertEqual(4, len(ends), job.output)
                 self.assertIn(OVERLAPPED, job.output)
 
@@ -46,6 +61,47 @@ class Overlapped(Jobs):
                 self.assertIn("the program changes them between a commit and a step", job.output)
 
 
+class Device(unittest.TestCase):
+    """The order in which parts on a GPU are brought, on streams that note what they are asked for."""
+
+    def setUp(self):
+        self.done = []
+        stream = mock.patch.multiple(
+            torch.cuda, Stream=lambda device: self.stream("own"), current_stream=lambda device: self.stream("program's"), stream=self.on
+        )
+        stream.start()
+        self.addCleanup(stream.stop)
+
+    def note(self, what):
+        self.done.append(what)
+
+    def stream(self, name):
+        event = mock.Mock(wait=lambda: self.note("program's stream waits"), synchronize=lambda: self.note("thread waits"))
+        return mock.Mock(
+            wait_stream=lambda other: self.note(f"{name} waits for {other.title}"), record_event=lambda: event, title=name
+        )
+
+    @contextlib.contextmanager
+    def on(self, stream):
+        self.note(f"begin {stream.title}")
+        yield
+        self.note(f"end {stream.title}")
+
+    def test_a_stream_of_its_own_copies(self):
+        used = mock.Mock(device=torch.device("cuda:0"))
+        part = mock.Mock(used=lambda: used, bring=lambda: self.note("copy"))
+        training = mock.Mock(brought=lambda ok: self.note(f"brought {ok}"))
+        bringing = Bringing()
+        self.addCleanup(bringing.end)
+        bringing.begin(training, [part])
+        bringing.release()
+        bringing.join()
+        first, rest = self.done[:4], self.done[4:]
+        self.assertEqual(["own waits for program's", "begin own", "copy", "end own"], first)
+        self.assertEqual(["brought True", "program's stream waits", "thread waits"], sorted(rest))
+        self.assertLess(rest.index("thread waits"), rest.index("brought True"))
+
+
 class Choice(unittest.TestCase):
     """Without a job: one process."""
 
@@ -54,8 +110,13 @@ class Choice(unittest.TestCase):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         self.addCleanup(dist.destroy_process_group)
         self.between = lambda state: None  # called between a commit and the next step
+        self.away = False  # the weights are not contiguous
 
     def build(self, fresh):
+        if self.away:
+            net = torch.nn.Linear(6, 4)
+            net.weight = torch.nn.Parameter(torch.randn(6, 4).t())
+            return {"net": net, "optimizer": torch.optim.AdamW(net.parameters())}
         net = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4))
         fully_shard(net, mesh=init_device_mesh("cpu", (1,)))
         return {"net": net, "optimizer": torch.optim.AdamW(net.parameters())}
@@ -99,6 +160,11 @@ class Choice(unittest.TestCase):
                 self.run_steps()
             self.assertIn(said, self.said)
 
+    def test_parts_that_are_all_on_a_gpu(self):
+        with mock.patch.object(ShardedParts, "lives", return_value=False):
+            self.assertEqual((0, 5), self.commits())
+        self.assertIn("on a GPU commit_mode='overlapped' asks for it", self.said)
+
     def test_parts_that_change_between(self):
         """In a way that PyTorch counts, and in one that it does not."""
 
@@ -130,19 +196,37 @@ class Choice(unittest.TestCase):
     def test_a_program_that_returns(self):
         """To the last commit, before a step and after it."""
 
+        def weight(state):
+            return (state.net.weight if self.away else state.net[0].weight.to_local()).clone()
+
         def between(state):
             if state.steps not in (3, 4):
                 return
-            before = state.net[0].weight.to_local().clone()
+            before = weight(state)
             if state.steps == 4:
                 state.net(torch.randn(3, 6)).sum().backward()
                 state.optimizer.step()
-                self.assertFalse(torch.equal(before, state.net[0].weight.to_local()))
+                self.assertFalse(torch.equal(before, weight(state)))
             state.restore()
-            self.assertTrue(torch.equal(before, state.net[0].weight.to_local()))
+            self.assertTrue(torch.equal(before, weight(state)))
 
         self.between = between
-        self.assertEqual((3, 2), self.commits(commit_mode="overlapped"))
+        for self.away in (False, True):
+            self.assertEqual((3, 2), self.commits(commit_mode="overlapped"))
+
+    def test_a_part_that_cannot_be_brought(self):
+        """The step after it fails, and does not wait forever for the commit."""
+        self.away = True
+        broken = mock.patch.object(Part, "bring", side_effect=RuntimeError("the GPU is gone"))
+        self.addCleanup(mock.patch.stopall)
+
+        def between(state):
+            if state.steps == 3:  # the commit of the next step is the first that brings parts later
+                broken.start()
+
+        self.between = between
+        with self.assertRaisesRegex(RuntimeError, "the GPU is gone"):
+            self.run_steps(commit_mode="overlapped")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ two parts each. With TP=2 each two ranks are tensor parallel, if their number is
 shard what each of the two has. With CHECKPOINTS, a folder, the ranks die in the first step from that one on in which
 there is a checkpoint, and the others go on for STEPS. With HOLDS, a file, all wait in the second
 generation before their first commit until it is there. MODE is the commit_mode; SPOILS is a step before
-which rank 0 of the first generation changes a weight.
+which rank 0 of the first generation changes a weight. AWAY=1 has a second model, the same on all ranks,
+whose weights are not contiguous, and so not in the memory from which commits are copied, as on a GPU.
 """
 
 import glob
@@ -37,6 +38,7 @@ HSDP, TP = "HSDP" in os.environ, int(os.environ.get("TP", "1"))
 CHECKPOINTS = os.environ.get("CHECKPOINTS")
 HOLDS = os.environ.get("HOLDS")
 SPOILS = int(os.environ.get("SPOILS", "-1"))
+AWAY = os.environ.get("AWAY", "") == "1"
 victims, _, moment = os.environ.get("DIES", "@-1").partition("@")
 LINE = os.environ.get("LINE", "forward")
 VICTIMS, MOMENT = [int(v) for v in victims.split(",") if v], int(moment)
@@ -68,7 +70,12 @@ def build(fresh):
         for layer in net:
             fully_shard(layer, mesh=mesh)
         fully_shard(net, mesh=mesh)
-    return {"model": net, "optimizer": torch.optim.AdamW(net.parameters(), lr=0.01)}
+    made = {"model": net}
+    if AWAY:
+        made["second"] = torch.nn.Linear(5, 3)
+        made["second"].weight = torch.nn.Parameter(torch.linspace(-1, 1, 15).view(5, 3).t())
+    parameters = [p for module in made.values() for p in module.parameters()]
+    return {**made, "optimizer": torch.optim.AdamW(parameters, lr=0.01)}
 
 
 state = hvd.elastic.TorchState(build=build, steps=0, commit_mode=os.environ.get("MODE"), **KEPT)
@@ -81,12 +88,13 @@ def say(what, **values):
 
 def whole():
     """A hash of all tensors of the model and the optimizer."""
-    moments = [v for p in state.model.parameters() for _, v in sorted(state.optimizer.state[p].items())]
+    second = [*state.second.parameters()] if AWAY else []
+    moments = [v for p in [*state.model.parameters(), *second] for _, v in sorted(state.optimizer.state[p].items())]
     found = [content(t) for t in [*state.model.buffers(), *moments]]
     sharded = [m for m in state.model.modules() if isinstance(m, FSDPModule)]
     for module in sharded:  # what they compute with, whatever they say of their parts
         module.unshard()
-    found += [content(p) for p in state.model.parameters()]
+    found += [content(p) for p in [*state.model.parameters(), *second]]
     for module in sharded:
         module.reshard()
     return hashlib.sha256(b"".join(found)).hexdigest()[:16]
@@ -140,6 +148,8 @@ def train(state):
         x = torch.randn(8, 10, generator=generator)
         state.optimizer.zero_grad()
         loss = state.model(x).square().mean()
+        if AWAY:
+            loss = loss + state.second(torch.ones(2, 5)).square().mean()
         die_if(doomed and LINE == "backward")
         loss.backward()
         state.optimizer.step()

@@ -50,6 +50,9 @@ class LiveCommits:
     now and then, so that something is left when this was wrong.
     """
 
+    #: Parts of a sharded state are not brought later, see OverlappedCommits.
+    overlaps = False
+
     def __init__(self, mode: Optional[str]):
         check_mode(mode, LIVE, COPIED)
         #: Whether that is what the program wants, also where not all can be seen that speaks against it.
@@ -149,7 +152,7 @@ class LiveCommits:
         complete. A loss stops what a GPU does with others, which looks like its end."""
         if self.never is not None or not any(t.elsewhere() for t in self._tensors):
             return
-        settle(self._tensors)
+        settle(t.current for t in self._tensors if t.current is not None)
         if world.failed() is not None or world.follower is not None and world.follower.failed():
             raise WorkerLostError("a peer was lost while gradients were reduced")
 

@@ -49,6 +49,8 @@ class OverlappedCommits:
         self._parts: Optional[ShardedParts] = None
         self._proofs = 0
         self._open = False  # the last commit may still be copying
+        #: The commit that has begun copies parts while the program goes on.
+        self.overlaps = False
         self._committed = False  # in this generation
         self._stepped = False  # an optimizer has, since the last commit
         self._ended: Optional[float] = None  # the last commit, in s of time.monotonic
@@ -57,7 +59,7 @@ class OverlappedCommits:
         """Begins with a state."""
         self._parts = parts
         if self.never is None:
-            parts.watch(self._before_step)
+            parts.watch(self._before_step, self._wanted)
         else:
             self._stop(self.never)
 
@@ -85,6 +87,11 @@ class OverlappedCommits:
 
     def before(self) -> None:
         """Called when a commit begins, before its own operations."""
+        if not self._stepped:
+            self._settle()
+        if self.never is None and self._parts is not None and not self._parts.lives():
+            self._stop("none that only optimizers change is on the host, and on a GPU commit_mode='overlapped' asks for it")
+        self.overlaps = self.never is None and self._proofs >= _PROOFS and self._long
 
     def _before_step(self) -> None:
         if not self._stepped:
@@ -98,9 +105,10 @@ class OverlappedCommits:
             return
         if self._open:
             self._withdraw_if_touched(training)
-            training.changed()
+            self._parts.release(training)
             self._open = False
         elif self.never is None and self._proofs < _PROOFS and self._committed and self._parts.untouched():
+            self._parts.bring()
             if training.unchanged():
                 self._proofs += 1
             else:
@@ -118,22 +126,27 @@ class OverlappedCommits:
 
     def commit(self, training: Training, samplers: List[ElasticSampler]) -> None:
         """Commits, in one of the ways."""
-        if not self._stepped:
-            self._settle()
-        overlapped = self.never is None and self._proofs >= _PROOFS and self._long
-        began = time.monotonic()
+        began, overlaps = time.monotonic(), self.overlaps
         try:
-            (training.commit_live if overlapped else training.commit)()
+            if overlaps and self._parts is not None:
+                self._parts.commit_overlapped(training)
+            else:
+                training.commit()
         finally:
             now = time.monotonic()
-            if not overlapped and self._ended is not None:
+            if not overlaps and self._ended is not None:
                 self._long = self._wanted or now - began > _WORTH * (began - self._ended)
-            self._open, self._committed, self._stepped, self._ended = overlapped, True, False, now
+            self._open, self._committed, self._stepped, self._ended = overlaps, True, False, now
+            self.overlaps = False
 
     def leave(self, training: Training, complete: bool) -> None:
         """Called before the engine is told that a generation has ended."""
         self._withdraw_if_touched(training)
         self._open = False
+        if self._parts is not None:
+            self._parts.settle()
+            if complete:
+                self._parts.bring()
 
     def commit_alone(self, *_: object) -> None:
         """Does nothing: what a lost rank had of a step is lost."""
@@ -142,3 +155,5 @@ class OverlappedCommits:
         """Called before the program returns to the last commit by itself."""
         self._withdraw_if_touched(training)
         self._open = False
+        if self._parts is not None:
+            self._parts.settle()

@@ -32,9 +32,26 @@ class Part:
         if local.device.type != "cpu" or not local.is_contiguous():
             self._memory = torch.empty(local.shape, dtype=local.dtype, pin_memory=local.device.type == "cuda")
 
+    def away(self) -> bool:
+        """Whether the memory that is registered is not that of the tensor in use."""
+        return self._memory is not self._local
+
+    def used(self) -> torch.Tensor:
+        """The tensor in use."""
+        return self._local
+
+    def watched(self) -> Place:
+        """Where the tensor in use is."""
+        return Place(self.name, self._local, self._in_use())
+
+    def bring(self) -> None:
+        """Copies the tensor in use to the memory, if that is another; from a device this may go on."""
+        if self._memory is not self._local:
+            self._memory.copy_(self._local, non_blocking=self._memory.is_pinned())
+
     def place(self) -> Optional[Place]:
         """Where it is, if the memory that is registered is that of the tensor in use."""
-        return Place(self.name, self._memory, self._in_use()) if self._memory is self._local else None
+        return None if self.away() else self.watched()
 
     def _in_use(self) -> torch.Tensor:
         return self._like
@@ -43,16 +60,14 @@ class Part:
         return GlobalTensor(self.name, str(self._local.dtype), self._local.element_size(), tuple(self._like.shape))
 
     def register(self, training: Training, former: Former) -> None:
-        """Registers the memory, with what is in the tensor in use."""
+        """Registers the memory."""
         memory = self._memory
-        if memory is not self._local:
-            memory.copy_(self._local)
         extent = memory.shape if memory.numel() else (0,) * memory.dim()
         address, unchanged = memory.data_ptr() if memory.numel() else 0, former.unchanged(self.name, memory)
         training.shard(self._whole(), self._offset, extent, address, memory.nbytes, unchanged)
 
     def capture(self, tensor: Optional[torch.Tensor]) -> torch.Tensor:
-        """Updates the memory from the tensor in use, which must be the one from before; returns it."""
+        """Raises UnsupportedError for a tensor in use that is not the one from before; returns it."""
         if tensor is None:
             raise UnsupportedError(f"{self.name} was removed since build was called: make all of the model there")
         now = layout.local(tensor)
@@ -61,8 +76,6 @@ class Part:
                 f"{self.name} was replaced since build made it, and what is sharded stays in its memory until build is "
                 "called again: copy into its tensors"
             )
-        if self._memory is not self._local:
-            self._memory.copy_(self._local)
         return tensor
 
     def apply(self) -> None:
@@ -123,7 +136,7 @@ class StatePart(Part):
         return self._tensor
 
     def capture(self, tensor: Optional[torch.Tensor]) -> torch.Tensor:
-        """Updates the memory from the tensor in use; returns the one to use from now on."""
+        """Notes the tensor in use; returns the one to use from now on."""
         if not torch.is_tensor(tensor):
             raise UnsupportedError(f"{self.name} has become a {type(tensor).__name__}")
         local = layout.local(tensor)
@@ -134,8 +147,6 @@ class StatePart(Part):
             )
         if local.data_ptr() != self._local.data_ptr():
             self._local.copy_(local)
-        if self._memory is not self._local:
-            self._memory.copy_(self._local)
         return self._tensor
 
 

@@ -62,12 +62,12 @@ def bring(tensors: Iterable[RegisteredTensor]) -> None:
     with torch.no_grad():
         for t in away:  # copies from devices go on while others begin
             t.memory.copy_(t.current, non_blocking=t.memory.is_pinned())  # type: ignore[arg-type]
-    settle(away)
+    settle(t.current for t in away if t.current is not None)
 
 
-def settle(tensors: Iterable[RegisteredTensor]) -> None:
-    """Waits until what was begun on the devices of the tensors in use has ended."""
-    for device in {t.current.device for t in tensors if t.current is not None}:
+def settle(tensors: Iterable[torch.Tensor]) -> None:
+    """Waits until what was begun on the devices of tensors has ended."""
+    for device in {t.device for t in tensors}:
         if device.type == "cuda":
             torch.cuda.current_stream(device).synchronize()
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import itertools
 import sys
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
@@ -16,6 +17,7 @@ from ...training import Training
 from .. import replicas
 from . import moving, padded
 from .arena import Arena, trim_heap
+from .bringing import Bringing
 from .optimizer_handler import outlines
 from .parts import Part, StatePart
 from .sampler import ElasticSampler
@@ -75,7 +77,9 @@ class ShardedParts:
         self._former = Former(self._writes)
         self.made: Dict[str, Any] = {}
         self._parts: List[Part] = []  # of models
-        self._only_optimizers: Set[str] = set()  # the parts that only they change
+        self._live: List[Part] = []  # parts that only optimizers change
+        self._devices = False  # live parts on a GPU may be brought after a commit
+        self._bringing = Bringing()
         self._states: Dict[str, Dict[str, Dict[str, StatePart]]] = {}  # by optimizer, parameter and key
 
     def make(self, fresh: bool, place: Optional[Tuple[int, int]] = None) -> None:
@@ -83,7 +87,8 @@ class ShardedParts:
         parts may do, and what is in them."""
         same, self._place = not fresh and place is not None and place == self._place, place
         self._former = Former(self._writes, self._in_place() if same else ())
-        self.made, self._parts, self._states, self._only_optimizers = {}, [], {}, set()
+        self._bringing.join()
+        self.made, self._parts, self._states, self._live = {}, [], {}, []
         self._free()
         self._fresh, made = fresh, self._build(fresh)
         if not isinstance(made, dict):
@@ -128,12 +133,25 @@ class ShardedParts:
             self._register(training, part, True)
         self._arena.trim()
         self._former = Former(self._writes)
+        self._bringing.at_once(self._away())
 
     def _register(self, training: Training, part: Part, only_optimizers: bool) -> None:
         part.register(training, self._former)
-        if only_optimizers and part.place() is not None:
-            training.live(part.name)
-            self._only_optimizers.add(part.name)
+        if only_optimizers and (self._devices or part.used().device.type == "cpu"):
+            training.live(part.name, part.away())
+            self._live.append(part)
+
+    def _all(self) -> Iterator[Part]:
+        states = (part for of in self._states.values() for parts in of.values() for part in parts.values())
+        return itertools.chain(self._parts, states)
+
+    def _away(self) -> List[Part]:
+        """The parts that are used elsewhere than where they are registered."""
+        return [part for part in self._all() if part.away()]
+
+    def _later(self) -> List[Part]:
+        """Those of them that may be brought after a commit."""
+        return [part for part in self._live if part.away()]
 
     def _wanted(self) -> List[_Wanted]:
         """What the optimizers make at their first step."""
@@ -152,32 +170,65 @@ class ShardedParts:
                     wanted.append(_Wanted(name, of, key, p, like, device))
         return wanted
 
-    def watch(self, before_step: Callable[[], None] = lambda: None) -> None:
+    def watch(self, before_step: Callable[[], None] = lambda: None, devices: bool = False) -> None:
         """Begins to look for changes of the parts after a commit: those that there were none of need not
-        be filled when the training goes on from it. before_step is called before each step of an optimizer."""
+        be filled when the training goes on from it. before_step is called before each step of an optimizer.
+        devices: commits may overlap with what follows on a GPU."""
+        self._devices = devices
         self._writes.begin(before_step)
 
     def untouched(self) -> bool:
         """Whether nothing has changed the parts since the last commit that only optimizers change, as far as PyTorch
         counts it."""
-        return all(self._writes.none(place) for place in self._in_place() if place.name in self._only_optimizers)
+        return all(self._writes.none(part.watched()) for part in self._live)
+
+    def lives(self) -> bool:
+        """Whether there are parts that a commit can copy while the program goes on."""
+        return bool(self._live)
+
+    def bring(self) -> None:
+        """Has all parts in the registered memory."""
+        self._bringing.at_once(self._away())
+
+    def commit_overlapped(self, training: Training) -> None:
+        """Commits; live parts are copied while the program goes on, until release."""
+        later = self._later()
+        if later and training.agree(True):
+            self.bring()
+            later = []
+        try:
+            training.commit_live()
+        except BaseException:
+            training.brought(False)  # if it waits for that
+            raise
+        if later:
+            self._bringing.begin(training, later)
+
+    def release(self, training: Training) -> None:
+        """Waits until live parts may change."""
+        self._bringing.release()
+        training.changed()
+
+    def settle(self) -> None:
+        """Waits until nothing is brought any more."""
+        self._bringing.join()
 
     def end(self) -> None:
         """Ends what watch began."""
         self._writes.end()
+        self._bringing.end()
 
     def committed(self) -> None:
         """Says that the parts are as in the last commit."""
-        self._writes.note(self._in_place())
+        self._writes.note(part.watched() for part in self._all())
 
     def _in_place(self) -> Iterator[Place]:
         """Where the parts are that are registered where they are used."""
-        states = (part for of in self._states.values() for parts in of.values() for part in parts.values())
-        return filter(None, (part.place() for part in [*self._parts, *states]))
+        return filter(None, (part.place() for part in self._all()))
 
-    def capture(self) -> Dict[str, Any]:
-        """Updates the registered memory; returns what is saved as an object, the same on all ranks.
-        Raises UnsupportedError if the tensors in use are not those that build has made."""
+    def capture(self, overlaps: bool = False) -> Dict[str, Any]:
+        """Updates the registered memory, but for what a commit that overlaps may have later; returns what is
+        saved as an object, the same on all ranks. Raises UnsupportedError if the tensors in use are not those that build has made."""
         self._reshard()
         if self._trim:  # not while all wait for each other, and before the commit needs memory
             trim_heap()
@@ -189,6 +240,8 @@ class ShardedParts:
             if now:
                 raise UnsupportedError(f"{min(now)} was added since build was called: make all of the model there")
             kept = {name: self._capture(name, optimizer) for name, optimizer in self._optimizers()}
+        later = {id(part) for part in self._later()} if overlaps else set()
+        self._bringing.at_once([part for part in self._away() if id(part) not in later])
         return {**kept, **{name: value.state_dict() for name, value in self._others()}}
 
     def _capture(self, name: str, optimizer: torch.optim.Optimizer) -> Dict[str, Any]:

@@ -207,7 +207,7 @@ class TorchState(ObjectState):
         bring(t for t in self._registered() if not (t.live and self._commits.stay))
         if self._sharded is None:
             return {"values": self._values(), "kept": kept}
-        return {"values": self._values(), "kept": kept, "sharded": self._sharded.capture()}
+        return {"values": self._values(), "kept": kept, "sharded": self._sharded.capture(self._commits.overlaps)}
 
     def _apply(self, values: Dict[str, Any]) -> None:
         super()._apply(values["values"])
