@@ -153,7 +153,7 @@ func (s *Session) advance(b samples.Batch, t stepTotals) {
 		}
 		s.state.sampler.Advance(b)
 	}
-	s.state.replica.Changed()
+	s.Changed()
 	s.EndStep()
 }
 

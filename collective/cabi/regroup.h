@@ -378,8 +378,8 @@ int rg_elastic_commit(rg_elastic elastic);
 int rg_elastic_commit_live(rg_elastic elastic);
 /* Agrees now, on all ranks, on the commit that follows, and sets *copies to 1 if that copies what is live, else to 0: always, unless live
  * is 1 and it is rg_elastic_commit_live. Where what is live is elsewhere than in the memory that is registered, like on a GPU, it is
- * brought there if so, or in a sharded state may be brought later if not (rg_elastic_away); and before rg_elastic_unchanged, before rg_elastic_restore if it has not changed since the last commit, and before
- * rg_elastic_leave. */
+ * brought there if so, or in a sharded state may be brought later if not (rg_elastic_away); and before rg_elastic_unchanged, before
+ * rg_elastic_restore if it has not changed since the last commit, and before rg_elastic_leave. */
 int rg_elastic_agree(rg_elastic elastic, int32_t live, int32_t *copies);
 /* What this rank has to say in the next commit, which then waits for nobody: RG_BALLOT values, of which the greatest on all ranks count,
  * found by an operation that no rank completes before all have what the step needs of others, such as one after those of the gradients.

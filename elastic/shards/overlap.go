@@ -95,7 +95,9 @@ func (s *State) fill(own *set, overlap bool) {
 	if overlap {
 		parts := s.parts
 		own.here, own.ready, own.brought = make(chan struct{}), make(chan struct{}), make(chan struct{})
-		s.bringing.Store(own)
+		if len(away) > 0 {
+			s.bringing.Store(own)
+		}
 		go func() {
 			defer close(own.ready)
 			if s.copies != nil {

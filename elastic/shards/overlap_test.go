@@ -16,6 +16,15 @@ func TestPartsThatAreAway(t *testing.T) {
 	for _, ok := range []bool{true, false} {
 		w := newWorld(t, 1, Options{}, small...)
 		w.begin(func(ctx context.Context, c *collective.Communicator, m *worker) {
+			m.state.SetLive(small[0].Name, false)
+			m.state.Save(ctx, c, Commit{Generation: 1}, Parting{}, true)
+			m.state.Brought(false) // of a commit that waits for nothing
+			if err := m.state.Settle(); err != nil {
+				t.Errorf("nothing is away: %v", err)
+			}
+		})
+		w = newWorld(t, 1, Options{}, small...)
+		w.begin(func(ctx context.Context, c *collective.Communicator, m *worker) {
 			if m.state.SetLive("none", true) {
 				t.Error("there is no such part")
 			}

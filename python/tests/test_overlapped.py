@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import regroup.torch as hvd
-from regroup.errors import InvalidArgumentError, RegroupError
+from regroup.errors import InvalidArgumentError, RegroupError, WorkerLostError
 from regroup.torch.elastic import overlapped
 from regroup.torch.elastic.bringing import Bringing
 from regroup.torch.elastic.parts import Part
@@ -213,6 +213,23 @@ class Choice(unittest.TestCase):
         self.between = between
         for self.away in (False, True):
             self.assertEqual((3, 2), self.commits(commit_mode="overlapped"))
+
+    def test_a_loss_in_a_commit(self):
+        """The commit before it stays what it was."""
+        commit_live, calls = Training.commit_live, []
+
+        def lost(training):
+            calls.append(training)
+            if len(calls) == 2:
+                raise WorkerLostError("rank 1")
+            commit_live(training)
+
+        for self.away in (False, True):
+            calls.clear()
+            with mock.patch.object(Training, "commit_live", lost), mock.patch.object(Training, "withdraw") as withdraw:
+                with self.assertRaisesRegex(WorkerLostError, "rank 1"):
+                    self.run_steps(commit_mode="overlapped")
+            withdraw.assert_not_called()
 
     def test_a_part_that_cannot_be_brought(self):
         """The step after it fails, and does not wait forever for the commit."""

@@ -127,17 +127,15 @@ class OverlappedCommits:
     def commit(self, training: Training, samplers: List[ElasticSampler]) -> None:
         """Commits, in one of the ways."""
         began, overlaps = time.monotonic(), self.overlaps
-        try:
-            if overlaps and self._parts is not None:
-                self._parts.commit_overlapped(training)
-            else:
-                training.commit()
-        finally:
-            now = time.monotonic()
-            if not overlaps and self._ended is not None:
-                self._long = self._wanted or now - began > _WORTH * (began - self._ended)
-            self._open, self._committed, self._stepped, self._ended = overlaps, True, False, now
-            self.overlaps = False
+        self._open = self.overlaps = False  # of a commit that fails nothing is copied
+        if overlaps and self._parts is not None:
+            self._parts.commit_overlapped(training)
+        else:
+            training.commit()
+        now = time.monotonic()
+        if not overlaps and self._ended is not None:
+            self._long = self._wanted or now - began > _WORTH * (began - self._ended)
+        self._open, self._committed, self._stepped, self._ended = overlaps, True, False, now
 
     def leave(self, training: Training, complete: bool) -> None:
         """Called before the engine is told that a generation has ended."""

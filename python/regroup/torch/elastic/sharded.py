@@ -199,7 +199,8 @@ class ShardedParts:
         try:
             training.commit_live()
         except BaseException:
-            training.brought(False)  # if it waits for that
+            if later:  # and it waits for them
+                training.brought(False)
             raise
         if later:
             self._bringing.begin(training, later)
@@ -228,7 +229,8 @@ class ShardedParts:
 
     def capture(self, overlaps: bool = False) -> Dict[str, Any]:
         """Updates the registered memory, but for what a commit that overlaps may have later; returns what is
-        saved as an object, the same on all ranks. Raises UnsupportedError if the tensors in use are not those that build has made."""
+        saved as an object, the same on all ranks. Raises UnsupportedError if the tensors in use are not those
+        that build has made."""
         self._reshard()
         if self._trim:  # not while all wait for each other, and before the commit needs memory
             trim_heap()
