@@ -51,13 +51,12 @@ class Live(unittest.TestCase):
 
     def test_tensors_that_are_elsewhere(self):
         """They are brought to the registered memory when something is to be copied from there."""
-        for line in "backward", "optimizer", "stepped", "committed":
-            for without in "", "sampler":
-                with self.subTest(line=line, without=without):
-                    job, begun = self.run_job(line, WITHOUT=without, ELSEWHERE="1")
-                    self.assertEqual(1, len(begun), job.output)
-                    self.assertIn(begun.pop() - MOMENT, [0, 1] if line == "backward" else [0], job.output)
-                    self.assertIn("commits copy nothing that only optimizers change;", job.output)
+        for line, without in (("backward", ""), ("optimizer", "sampler"), ("stepped", ""), ("committed", "sampler")):
+            with self.subTest(line=line, without=without):
+                job, begun = self.run_job(line, WITHOUT=without, ELSEWHERE="1")
+                self.assertEqual(1, len(begun), job.output)
+                self.assertIn(begun.pop() - MOMENT, [0, 1] if line == "backward" else [0], job.output)
+                self.assertIn("commits copy nothing that only optimizers change;", job.output)
 
     def test_without_a_sampler(self):
         """Ranks agree on a commit before the optimizer's step, and none of it is lost."""

@@ -43,7 +43,7 @@ class Overlapped(Jobs):
 
     def test_parts_that_are_away(self):
         """They come to the memory from which commits are copied beside the next step, or before, if ranks leave."""
-        for line in ("forward", "backward", "commit"):
+        for line in ("backward", "commit"):
             with self.subTest(line=line):
                 job = self.run_job("3:4", LINE=line, DIES="2@9", WAITS="4", MODE="overlapped", AWAY="1")
                 begun, ends = self.check(job)

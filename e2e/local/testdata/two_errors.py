@@ -1,27 +1,35 @@
-"""Rank 1 raises the cause and takes its time to end; rank 0 raises a consequence 100 ms later. The
-first argument is a folder for the file that rank 1 leaves for rank 0."""
+"""Rank 1 raises the cause and takes its time to end; rank 0 raises a consequence when the agent has
+read what rank 1 has written: the broker has it on disk. The first argument is the folder in which the
+job's state is."""
 
+import glob
 import os
 import signal
 import sys
 import time
 
-RAISED = os.path.join(sys.argv[1], "raised")
+STREAM = os.path.join(sys.argv[1], "state", "nats", "jetstream", "*", "streams", "REGROUP_LOG", "msgs", "*.blk")
 
 
 def hook(*exception):
     sys.__excepthook__(*exception)
-    open(RAISED, "x").close()
     signal.pause()
+
+
+def written():
+    for path in glob.glob(STREAM):
+        with open(path, "rb") as file:
+            if b"ValueError: the cause" in file.read():
+                return True
+    return False
 
 
 def train():
     if os.environ["RANK"] == "1":
         sys.excepthook = hook
         raise ValueError("the cause")
-    while not os.path.exists(RAISED):
-        time.sleep(0.001)
-    time.sleep(0.1)
+    while not written():
+        time.sleep(0.005)
     raise RuntimeError("a consequence")
 
 
