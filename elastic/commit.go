@@ -240,7 +240,7 @@ func (s *Session) count(said vote.Vote, greatest []int64) (*vote.Result, error) 
 //	s.CommitLive(ctx)
 //
 // Of a sharded state copies is whether parts must be there at once that are Live and away: else
-// they may come later, until Brought.
+// they may come later, until State.Brought.
 //
 // It also brings them before Unchanged, before State.Restore if they have not changed since the
 // last commit, and before the training function returns.

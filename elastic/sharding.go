@@ -64,7 +64,7 @@ func (s *Session) Shard(p Shard) error {
 // Live marks the parts of a tensor that this rank has registered as such that change only from
 // Session.Changed, AverageGradients or Consume until the next commit, while Arrange is called.
 // away: while they are used they are elsewhere than in the registered memory. After CommitLive they
-// may still be on their way there, until Brought is called, by any goroutine.
+// may still be on their way there, until State.Brought is called.
 func (s *Session) Live(name string, away bool) error {
 	if s.Stage != Arranging || !s.state.shards.SetLive(name, away) {
 		return fmt.Errorf("elastic: live part %q is not registered", name)
@@ -72,14 +72,15 @@ func (s *Session) Live(name string, away bool) error {
 	return nil
 }
 
-// Brought says that the parts that are away are in the registered memory, or that they never will
-// be, which fails this worker's next commit. When it returns that memory may change.
-func (s *Session) Brought(ok bool) { s.state.shards.Brought(ok) }
-
 // Withdraw gives up the last commit of a sharded state, for all ranks, because parts that are Live
 // have changed while it may have been copying them. They go on from the one before if a member is
 // lost before the next. It cannot undo that a rank which is lost itself had changed such parts.
 func (s *Session) Withdraw() { s.state.shards.Withdraw() }
+
+// Brought says that the parts that are away are in the registered memory, or that they never will
+// be, which fails this worker's next commit. When it returns that memory may change. Any goroutine
+// may call it, and must if CommitLive has returned, also when the training function has failed.
+func (s *State) Brought(ok bool) { s.shards.Brought(ok) }
 
 // SetSharding makes the state one of which each rank has parts, while the state is being
 // registered.

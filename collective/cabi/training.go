@@ -350,16 +350,10 @@ func (t *training) in(do func(*elastic.Session) error) error {
 	return comm.do(comm.ops, nil, func() error { return do(s) })
 }
 
-// brought says that parts that are away were brought. It waits for no operation: what it ends may
-// be what one waits for.
+// brought says that parts that are away were brought, or never will be. It waits for no operation,
+// nor for a session: what it ends may be what those wait for.
 func (t *training) brought(ok bool) error {
-	t.mu.Lock()
-	s := t.session
-	t.mu.Unlock()
-	if s == nil || s.Stage != elastic.Training {
-		return errNotIn
-	}
-	s.Brought(ok)
+	t.state.Brought(ok)
 	return nil
 }
 

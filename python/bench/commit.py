@@ -5,8 +5,9 @@
 
 Jobs that do not commit, that commit without copying (commit_mode="live") and that copy ("copied") are
 run in turn. With --sharded each rank has so many MiB of a model of its own, of which others keep copies,
-and there are commits that copy while the next step goes on ("overlapped"). Prints the medians of the rounds: how long a step lasts, what of it is the commit, and how
-much longer the step is than without commits.
+and there are commits that copy while the next step goes on ("overlapped"). Prints the medians of the
+rounds: how long a step lasts, what of it is the commit, and how much longer the step is than without
+commits.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def worker() -> None:
 
 def measure(mode: str, args: argparse.Namespace) -> Tuple[float, float]:
     """Milliseconds of a step and of a commit in one job."""
-    env = {"SHARDED": "1" if args.sharded else "", "COPIES": str(args.copies), "WORKER": "1", "MODE": mode, "STEP": str(args.step), "MIB": str(args.mib), "LAST": "1" if args.last else ""}
+    env = {"WORKER": "1", "MODE": mode, "STEP": str(args.step), "MIB": str(args.mib), "LAST": "1" if args.last else ""}
+    env |= {"SHARDED": "1" if args.sharded else "", "COPIES": str(args.copies)}
     command = ["--recovery", "in-process", "--workers", str(args.ranks), "--", sys.executable, os.path.abspath(__file__)]
     with jobs.Job(*command, env=env) as job:
         took = job.wait().lines(r"\btook step=")

@@ -1,6 +1,7 @@
 """Commits of a sharded state that copy its parts while the program goes on."""
 
 import contextlib
+import threading
 import unittest
 from unittest import mock
 
@@ -230,6 +231,30 @@ class Choice(unittest.TestCase):
                 with self.assertRaisesRegex(WorkerLostError, "rank 1"):
                     self.run_steps(commit_mode="overlapped")
             withdraw.assert_not_called()
+
+    def test_a_program_that_fails_meanwhile(self):
+        """Its end waits for the parts, which come after it has left."""
+        self.away = True
+        left, bring, leave = threading.Event(), Part.bring, Training.leave
+
+        def late(part):
+            if threading.current_thread().name.startswith("regroup-brings"):
+                left.wait()
+            bring(part)
+
+        def leaves(training, how, why=""):
+            leave(training, how, why)
+            if why:  # not from a session in which parts were registered
+                left.set()
+
+        def between(state):
+            if state.steps == 3:
+                raise ValueError("the program fails")
+
+        self.between = between
+        with mock.patch.object(Part, "bring", late), mock.patch.object(Training, "leave", leaves):
+            with self.assertRaisesRegex(ValueError, "the program fails"):
+                self.run_steps(commit_mode="overlapped")
 
     def test_a_part_that_cannot_be_brought(self):
         """The step after it fails, and does not wait forever for the commit."""

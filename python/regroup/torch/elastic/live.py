@@ -57,8 +57,6 @@ class LiveCommits:
         check_mode(mode, LIVE, COPIED)
         #: Whether that is what the program wants, also where not all can be seen that speaks against it.
         self.wanted = mode == LIVE
-        #: Whether it wants copies, because tensors may change in a way that PyTorch does not count.
-        self.copied = mode == COPIED
         #: Why no commit is live; None = some are.
         self.never: Optional[str] = "the state was made with commit_mode='copied'" if mode == COPIED else None
         self._tensors: List[RegisteredTensor] = []
@@ -88,7 +86,8 @@ class LiveCommits:
         optimizers: List[Any],
         explain: Callable[[], None],
     ) -> None:
-        """Begins with a state whose live tensors have size bytes, and are changed by optimizers. explain raises an error about what is not alike on all ranks."""
+        """Begins with a state whose live tensors have size bytes, and are changed by optimizers. explain
+        raises an error about what is not alike on all ranks."""
         if self.never is None and size < (1 if self.wanted else _WORTH):
             self.never = f"a copy of {size} bytes costs nothing"
         if self.never is not None:
@@ -237,8 +236,8 @@ class LiveCommits:
         self._note()
 
     def leave(self, training: Training, complete: bool) -> None:
-        """Called before the engine is told that a generation has ended, in which the training was completed or not:
-        tells it whether the tensors are still those of the last commit."""
+        """Called before a generation ends for the engine, with the training or without: says whether the tensors are
+        still those of the last commit, and has them where they are registered."""
         if self._live and not complete and self._touched():
             training.changed()
         elif self._live or complete:

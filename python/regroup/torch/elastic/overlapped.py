@@ -40,10 +40,8 @@ class OverlappedCommits:
 
     def __init__(self, mode: Optional[str]):
         check_mode(mode, OVERLAPPED, COPIED)
-        #: Whether the program wants copies, because parts may change in a way that PyTorch does not count.
-        self.copied = mode == COPIED
         #: Why no commit is overlapped; None = some are.
-        self.never: Optional[str] = "the state was made with commit_mode='copied'" if self.copied else None
+        self.never: Optional[str] = "the state was made with commit_mode='copied'" if mode == COPIED else None
         self._wanted = mode == OVERLAPPED
         self._long = self._wanted  # a copy takes so long that it is worth while
         self._parts: Optional[ShardedParts] = None
@@ -138,7 +136,7 @@ class OverlappedCommits:
         self._open, self._committed, self._stepped, self._ended = overlaps, True, False, now
 
     def leave(self, training: Training, complete: bool) -> None:
-        """Called before the engine is told that a generation has ended."""
+        """Called before a generation ends for the engine, with the training or without."""
         self._withdraw_if_touched(training)
         self._open = False
         if self._parts is not None:
