@@ -17,7 +17,7 @@ import (
 // that of tracebacks, or of error files.
 func TestTorchrunShowsTheCause(t *testing.T) {
 	t.Setenv("PYTHON_EXEC", "/usr/bin/python3")
-	for name, line := range map[string]int{"two_errors": 21, "two_error_files": 16} {
+	for name, line := range map[string]int{"two_errors": 30, "two_error_files": 16} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			script, err := filepath.Abs("testdata/" + name + ".py")

@@ -1,6 +1,6 @@
-"""Rank 1 raises the cause and takes its time to end; rank 0 raises a consequence when the agent has
-read what rank 1 has written: the broker has it on disk. The first argument is the folder in which the
-job's state is."""
+"""Rank 1 raises the cause and takes its time to end; rank 0 raises a consequence 100 ms after the agent
+has read what rank 1 has written: the broker has it on disk. The first argument is the folder in which
+the job's state is."""
 
 import glob
 import os
@@ -30,6 +30,7 @@ def train():
         raise ValueError("the cause")
     while not written():
         time.sleep(0.005)
+    time.sleep(0.1)  # what lies between the two; nobody waits for it
     raise RuntimeError("a consequence")
 
 
