@@ -103,6 +103,7 @@ func publishedSlots(t *testing.T, p broker.Ports) string {
 
 func nodeFacts(t *testing.T, p broker.Ports) string {
 	t.Helper()
+	synctest.Wait()
 	return controllertest.Facts(t, p, func(e events.Event) string {
 		var f events.NodeFact
 		switch b := e.Body.(type) {

@@ -79,8 +79,11 @@ func hello(t *testing.T, p broker.Ports, n ident.NodeID, inc ident.Incarnation) 
 	}
 }
 
+// published returns the facts once all is idle: a request is answered before its facts are
+// published.
 func published(t *testing.T, p broker.Ports) string {
 	t.Helper()
+	synctest.Wait()
 	return controllertest.Facts(t, p, func(e events.Event) string { return e.Entity + " " + e.Body.Type().Kind() })
 }
 

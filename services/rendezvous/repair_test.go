@@ -67,6 +67,7 @@ func formAgain(t *testing.T, recovery spec.Recovery) {
 		return l
 	}
 	facts := func() string {
+		synctest.Wait()
 		return controllertest.Facts(t, p, func(e events.Event) string { return e.Body.Type().Kind() }, events.FamilySubject(events.FamilyRound, string(job)))
 	}
 	join("1")
