@@ -1,7 +1,6 @@
 package elastictest
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -61,9 +60,7 @@ func (h *Hub) seal() {
 	if n == 0 {
 		return
 	}
-	slices.SortFunc(next, func(a, b string) int {
-		return cmp.Or(cmp.Compare(seniority(h.Members, a), seniority(h.Members, b)), cmp.Compare(a, b))
-	})
+	next = inOrder(next, h.Members, n)
 	h.Generation++
 	h.Members, h.Planned, h.Lost = next[:n:n], false, -1
 	h.Spares = slices.DeleteFunc(next[n:], func(token string) bool { return h.Joined[token].Commit == workerprotocol.Commit{} })
@@ -89,11 +86,28 @@ func (h *Hub) holders() map[int]string {
 	return peers
 }
 
-func seniority(members []string, token string) int {
-	if i := slices.Index(members, token); i >= 0 {
-		return i
+// inOrder returns workers in the order of their ranks, as the rendezvous gives them: members of the
+// generation before keep theirs; of the others those that are among the first n take the ranks of
+// members that are gone, but not rank 0, and the rest follow.
+func inOrder(workers, before []string, n int) (order []string) {
+	var more []string
+	for _, token := range slices.Sorted(slices.Values(workers)) {
+		if !slices.Contains(before, token) {
+			more = append(more, token)
+		}
 	}
-	return len(members)
+	stay := len(workers) - len(more)
+	free := more[:min(max(n-stay, 0), len(more))]
+	for r, token := range before {
+		if !slices.Contains(workers, token) {
+			continue
+		}
+		for len(free) > 0 && 0 < len(order) && len(order) < r {
+			order, free, more = append(order, free[0]), free[1:], more[1:]
+		}
+		order = append(order, token)
+	}
+	return append(order, more...)
 }
 
 // Wait waits until f, which is called under the lock, is true. It returns false after the timeout.

@@ -43,16 +43,16 @@ func wire(members []tables.Member) []string {
 }
 
 // TestWorkedExamples has every worked example of Horovod's slot assignment with the effect of its
-// host order. Where Horovod orders hosts by arrival, assign orders them by seniority and then by
-// name.
+// host order. Where Horovod orders hosts by arrival, assign keeps the order of the generation before,
+// and orders the others by name.
 func TestWorkedExamples(t *testing.T) {
 	cases := []struct {
-		name  string
-		nodes string
-		since map[ident.NodeID]ident.Generation // generation in which a node first took part
-		hosts []ident.NodeID
-		max   int
-		want  string
+		name   string
+		nodes  string
+		before map[ident.NodeID]int // first ranks of the nodes in the generation before
+		hosts  []ident.NodeID
+		max    int
+		want   string
 	}{
 		{name: "even", nodes: "a:2 b:2", max: 4, want: "a/0 0,4,0,2,0,2; a/1 1,4,1,2,0,2; b/0 2,4,0,2,1,2; b/1 3,4,1,2,1,2"},
 		{name: "uneven, without a limit", nodes: "a:4 b:2 c:3", want: "a/0 0,9,0,4,0,3; a/1 1,9,1,4,0,3; a/2 2,9,2,4,0,2; a/3 3,9,3,4,0,1; " +
@@ -65,11 +65,11 @@ func TestWorkedExamples(t *testing.T) {
 		{name: "one node is enough", nodes: "a:4 b:4", max: 4, want: "a/0 0,4,0,4,0,1; a/1 1,4,1,4,0,1; a/2 2,4,2,4,0,1; a/3 3,4,3,4,0,1"},
 		{name: "heterogeneous", nodes: "worker-0:1 worker-1:2", want: "worker-0/0 0,3,0,1,0,2; worker-1/0 1,3,0,2,1,2; worker-1/1 2,3,1,2,0,1"},
 		{
-			name: "a survivor comes before a newcomer of an earlier name", nodes: "a:1 b:1", since: map[ident.NodeID]ident.Generation{"a": 3, "b": 1},
+			name: "a survivor comes before a newcomer of an earlier name", nodes: "a:1 b:1", before: map[ident.NodeID]int{"b": 0},
 			want: "b/0 0,2,0,1,0,2; a/0 1,2,0,1,1,2",
 		},
 		{
-			name: "newcomers are cut, not survivors", nodes: "a:2 b:2 c:2", since: map[ident.NodeID]ident.Generation{"a": 2, "b": 1, "c": 1}, max: 4,
+			name: "newcomers are cut, not survivors", nodes: "a:2 b:2 c:2", before: map[ident.NodeID]int{"b": 0, "c": 2}, max: 4,
 			want: "b/0 0,4,0,2,0,2; b/1 1,4,1,2,0,2; c/0 2,4,0,2,1,2; c/1 3,4,1,2,1,2",
 		},
 		{
@@ -78,7 +78,31 @@ func TestWorkedExamples(t *testing.T) {
 		},
 		{
 			name: "a survivor stays before one that the list names first", nodes: "a:1 b:1", hosts: []ident.NodeID{"a", "b"},
-			since: map[ident.NodeID]ident.Generation{"a": 2, "b": 1}, want: "b/0 0,2,0,1,0,2; a/0 1,2,0,1,1,2",
+			before: map[ident.NodeID]int{"b": 0}, want: "b/0 0,2,0,1,0,2; a/0 1,2,0,1,1,2",
+		},
+		{
+			name: "survivors keep their order", nodes: "a:1 b:1 c:1", before: map[ident.NodeID]int{"c": 0, "a": 1, "b": 2},
+			want: "c/0 0,3,0,1,0,3; a/0 1,3,0,1,1,3; b/0 2,3,0,1,2,3",
+		},
+		{
+			name: "a newcomer takes the ranks of a node that is gone", nodes: "a:1 c:1 d:1 e:1", before: map[ident.NodeID]int{"a": 0, "c": 2, "d": 3},
+			want: "a/0 0,4,0,1,0,4; e/0 1,4,0,1,1,4; c/0 2,4,0,1,2,4; d/0 3,4,0,1,3,4",
+		},
+		{
+			name: "but not rank 0", nodes: "b:1 c:1 d:1 e:1", before: map[ident.NodeID]int{"b": 1, "c": 2, "d": 3},
+			want: "b/0 0,4,0,1,0,4; e/0 1,4,0,1,1,4; c/0 2,4,0,1,2,4; d/0 3,4,0,1,3,4",
+		},
+		{
+			name: "the first newcomer for which the ranks are enough takes them", nodes: "a:1 c:1 e:2 f:1", before: map[ident.NodeID]int{"a": 0, "c": 2},
+			want: "a/0 0,5,0,1,0,4; f/0 1,5,0,1,1,4; c/0 2,5,0,1,2,4; e/0 3,5,0,2,3,4; e/1 4,5,1,2,0,1",
+		},
+		{
+			name: "a newcomer takes the rank of a slot that is gone", nodes: "a:1 c:1 e:1", before: map[ident.NodeID]int{"a": 0, "c": 2},
+			want: "a/0 0,3,0,1,0,3; e/0 1,3,0,1,1,3; c/0 2,3,0,1,2,3",
+		},
+		{
+			name: "who is cut takes no ranks", nodes: "a:1 c:1 e:1", before: map[ident.NodeID]int{"a": 0, "c": 2}, max: 2,
+			want: "a/0 0,2,0,1,0,2; c/0 1,2,0,1,1,2",
 		},
 		{name: "nobody", nodes: "", want: ""},
 	}
@@ -86,7 +110,7 @@ func TestWorkedExamples(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			places := placesOf(t, c.nodes)
 			slices.Reverse(places) // the order of the input must not matter
-			if got := strings.Join(wire(assign(places, c.since, c.hosts, c.max)), "; "); got != c.want {
+			if got := strings.Join(wire(assign(places, c.before, c.hosts, c.max)), "; "); got != c.want {
 				t.Errorf("\ngot  %s\nwant %s", got, c.want)
 			}
 		})
@@ -106,12 +130,13 @@ func TestTooFewPlacesAreNoGeneration(t *testing.T) {
 	}
 }
 
-// TestReturningNodeIsLast: seniority ends with the last generation that had the node.
-func TestReturningNodeIsLast(t *testing.T) {
+// TestRanksOfNodesThatComeAndGo: a node that returns is like any other that comes, and one that has
+// taken the ranks of another keeps them.
+func TestRanksOfNodesThatComeAndGo(t *testing.T) {
 	r := newRig()
 	seal := func(nodes string, gone ...ident.NodeID) string {
 		places := placesOf(t, nodes)
-		r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: 1, Max: 9}, Places: places, LostNodes: gone})
+		r.step(events.PlacementSet{Job: "j-1", Spec: r.spec, Workers: spec.Workers{Min: len(places), Max: 9}, Places: places, LostNodes: gone})
 		g := r.s.View.Generation
 		for r.s.View.Generation == g || len(r.s.View.Members) < len(places) {
 			before := r.s.Revision
@@ -143,6 +168,9 @@ func TestReturningNodeIsLast(t *testing.T) {
 		{"a:1 b:1 c:1", nil, "a/0 b/0 c/0"},
 		{"b:1 c:1", []ident.NodeID{"a"}, "b/0 c/0"},
 		{"a:1 b:1 c:1", nil, "b/0 c/0 a/0"},
+		{"a:1 b:1 d:1", []ident.NodeID{"c"}, "b/0 d/0 a/0"},
+		{"a:1 b:1 c:1 d:1", nil, "b/0 d/0 a/0 c/0"},
+		{"a:1 d:1 e:1", []ident.NodeID{"b", "c"}, "d/0 e/0 a/0"},
 	} {
 		if got := seal(step.nodes, step.gone...); got != step.want {
 			t.Fatalf("with %s: %s, want %s", step.nodes, got, step.want)
@@ -154,35 +182,43 @@ func TestReturningNodeIsLast(t *testing.T) {
 func TestRanksProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var places []ident.Place
-		since := map[ident.NodeID]ident.Generation{}
+		before := map[ident.NodeID]int{}
+		for i, r := range rapid.Permutation([]int{0, 2, 4, 7, 9, -1, -1}).Draw(t, "before") {
+			if r >= 0 {
+				before[ident.NodeID(fmt.Sprintf("n%d", i))] = r
+			}
+		}
 		for i := range rapid.IntRange(0, 6).Draw(t, "nodes") {
 			n := ident.NodeID(fmt.Sprintf("n%d", i))
-			since[n] = ident.Generation(rapid.IntRange(1, 3).Draw(t, "since"))
 			for _, s := range rapid.SliceOfNDistinct(rapid.IntRange(0, 7), 0, 5, rapid.ID[int]).Draw(t, "slots") {
 				places = append(places, ident.Place{Node: n, Slot: ident.Slot(s)})
 			}
 		}
 		limit := rapid.IntRange(0, 12).Draw(t, "max")
-		got := assign(places, since, nil, limit)
-		if again := assign(rapid.Permutation(places).Draw(t, "order"), since, nil, limit); !slices.Equal(got, again) {
+		got := assign(places, before, nil, limit)
+		if again := assign(rapid.Permutation(places).Draw(t, "order"), before, nil, limit); !slices.Equal(got, again) {
 			t.Fatalf("the order of the places matters: %v and %v", got, again)
 		}
-		if want := len(places); limit > 0 {
-			want = min(want, limit)
-			if len(got) != want {
-				t.Fatalf("%d ranks of %d places with max %d", len(got), len(places), limit)
-			}
+		if want := len(places); limit > 0 && len(got) != min(want, limit) || limit == 0 && len(got) != want {
+			t.Fatalf("%d ranks of %d places with max %d", len(got), len(places), limit)
 		}
-		if all := assign(places, since, nil, 0); limit > 0 {
-			for r := range got {
-				if all[r].Place != got[r].Place {
-					t.Fatalf("rank %d is at %s, without the cut at %s", r, got[r].Place, all[r].Place)
-				}
+		stays := func(p ident.Place) bool { _, ok := before[p.Node]; return ok }
+		alone := assign(slices.DeleteFunc(slices.Clone(places), func(p ident.Place) bool { return !stays(p) }), before, nil, limit)
+		kept := slices.DeleteFunc(slices.Clone(got), func(m tables.Member) bool { return !stays(m.Place) })
+		if len(alone) > 0 && got[0].Place != alone[0].Place {
+			t.Fatalf("rank 0 is at %s, and %s stays", got[0].Place, alone[0].Place)
+		}
+		for i, m := range kept {
+			switch first := kept[i-m.LocalRank].Rank; {
+			case i >= len(alone) || m.Place != alone[i].Place:
+				t.Fatalf("newcomers change who stays: %v, without them %v", kept, alone)
+			case m.Rank > alone[i].Rank && int(first) > before[m.Place.Node]:
+				t.Fatalf("newcomers moved %s to %d behind its rank, %d before", m.Place, first, before[m.Place.Node])
 			}
 		}
 		for r, m := range got {
-			owners := 0 // nodes with this local rank: before this one, and in total
-			before := 0
+			owners := 0 // nodes with this local rank: earlier ones, and in total
+			earlier := 0
 			size := 0
 			for q, o := range got {
 				if o.Place.Node == m.Place.Node {
@@ -191,12 +227,12 @@ func TestRanksProperties(t *testing.T) {
 				if o.LocalRank == m.LocalRank {
 					owners++
 					if q < r {
-						before++
+						earlier++
 					}
 				}
 			}
-			if int(m.Rank) != r || m.LocalSize != size || m.CrossSize != owners || m.CrossRank != before {
-				t.Fatalf("rank %d: %+v, want local size %d, cross %d of %d", r, m, size, before, owners)
+			if int(m.Rank) != r || m.LocalSize != size || m.CrossSize != owners || m.CrossRank != earlier {
+				t.Fatalf("rank %d: %+v, want local size %d, cross %d of %d", r, m, size, earlier, owners)
 			}
 			if r == 0 {
 				continue
@@ -205,7 +241,7 @@ func TestRanksProperties(t *testing.T) {
 			switch {
 			case prev.Place.Node == m.Place.Node && (m.LocalRank != prev.LocalRank+1 || m.Place.Slot <= prev.Place.Slot):
 				t.Fatalf("%s does not follow %s on its node", m.Place, prev.Place)
-			case prev.Place.Node != m.Place.Node && (m.LocalRank != 0 || since[prev.Place.Node] > since[m.Place.Node]):
+			case prev.Place.Node != m.Place.Node && (m.LocalRank != 0 || stays(prev.Place) && stays(m.Place) && before[prev.Place.Node] > before[m.Place.Node]):
 				t.Fatalf("%s comes after %s", m.Place, prev.Place)
 			}
 		}

@@ -3,6 +3,7 @@ package round
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -178,7 +179,7 @@ func (t *transition) seal() {
 			x.State = pending
 		}
 	}
-	// A node without members starts anew when it returns, so it never outranks a survivor.
+	// A node without members starts anew when it returns.
 	maps.DeleteFunc(t.Seniority, func(n ident.NodeID, _ ident.Generation) bool {
 		_, ok := t.firstRank(n)
 		return !ok
@@ -286,35 +287,66 @@ func newestStep(members tables.MemberTable) (step uint64) {
 	return step
 }
 
-// assign gives ranks to places: nodes by seniority (the generation in which they first took part),
-// then in the order of hosts, then by name; slots within a node in order; cut at limit (0 = none).
+// assign gives ranks to places: nodes that are in the sealed generation, of which before has the
+// first rank, keep their order; the others follow in the order of hosts, then by name; slots within
+// a node in order; cut at limit (0 = none). Then a node that follows takes the ranks of one that is
+// gone if they are enough for it, so that the members behind keep theirs: their parts of a sharded
+// state stay where they are, and their groups can be used again. Rank 0 is always of a node that
+// stays, if there is one: programs expect the state there.
+//
+// Example: of the nodes a, b, c and d b is lost and e comes. The order is a, e, c, d. If a is lost
+// it is b, e, c, d; if e comes a generation later, it is a, c, d, e.
+//
 // Local and cross ranks are Horovod's: local_rank counts on the node, and for each local rank the
 // nodes that have it form a cross group, in order.
-func assign(places []ident.Place, seniority map[ident.NodeID]ident.Generation, hosts []ident.NodeID, limit int) tables.MemberTable {
-	order := slices.SortedFunc(slices.Values(places), ident.Place.Compare)
-	var nodes [][]ident.Place
-	for i, p := range order {
-		if i == 0 || order[i-1].Node != p.Node {
-			nodes = append(nodes, nil)
-		}
-		last := &nodes[len(nodes)-1]
-		*last = append(*last, p)
-	}
+func assign(places []ident.Place, before map[ident.NodeID]int, hosts []ident.NodeID, limit int) tables.MemberTable {
 	line := map[ident.NodeID]int{}
 	for i, n := range hosts {
 		line[n] = i - len(hosts) // all others follow
 	}
-	slices.SortStableFunc(nodes, func(a, b []ident.Place) int {
-		m, n := a[0].Node, b[0].Node
-		return cmp.Or(cmp.Compare(seniority[m], seniority[n]), cmp.Compare(line[m], line[n]))
-	})
-	members := make(tables.MemberTable, 0, len(order))
-	for _, n := range nodes {
-		for _, p := range n {
-			if limit == 0 || len(members) < limit {
-				members = append(members, tables.Member{Place: p})
-			}
+	rank := func(n ident.NodeID) int {
+		if r, ok := before[n]; ok {
+			return r
 		}
+		return math.MaxInt
+	}
+	order := slices.SortedFunc(slices.Values(places), func(a, b ident.Place) int {
+		return cmp.Or(cmp.Compare(rank(a.Node), rank(b.Node)), cmp.Compare(line[a.Node], line[b.Node]), a.Compare(b))
+	})
+	if limit > 0 {
+		order = order[:min(limit, len(order))]
+	}
+	var stay, more [][]ident.Place
+	for i, p := range order {
+		nodes := &stay
+		if rank(p.Node) == math.MaxInt {
+			nodes = &more
+		}
+		if i == 0 || order[i-1].Node != p.Node {
+			*nodes = append(*nodes, nil)
+		}
+		last := &(*nodes)[len(*nodes)-1]
+		*last = append(*last, p)
+	}
+	members := make(tables.MemberTable, 0, len(order))
+	add := func(node []ident.Place) {
+		for _, p := range node {
+			members = append(members, tables.Member{Place: p})
+		}
+	}
+	for i, node := range stay {
+		for gap := rank(node[0].Node) - len(members); i > 0 && gap > 0; gap = rank(node[0].Node) - len(members) {
+			fits := slices.IndexFunc(more, func(n []ident.Place) bool { return len(n) <= gap })
+			if fits < 0 {
+				break
+			}
+			add(more[fits])
+			more = slices.Delete(more, fits, fits+1)
+		}
+		add(node)
+	}
+	for _, node := range more {
+		add(node)
 	}
 	members.Number()
 	return members

@@ -44,13 +44,13 @@ func (t *transition) grows() bool {
 // belong together are on one node. But one that has the state is a member.
 func (t *transition) seats(ready ident.Places) tables.MemberTable {
 	n := t.whole(len(ready))
-	all := assign(ready, t.Seniority, t.HostOrder, 0)
+	all := assign(ready, t.ranksOfNodes(), t.HostOrder, 0)
 	if extra := len(all) - n; extra > 0 && t.Spec.Elastic.MultipleOf > 1 {
 		if some := withoutOdd(all, t.Spec.Elastic.MultipleOf, extra); t.holdsState(ready) == t.holdsState(some) {
-			return assign(some, t.Seniority, t.HostOrder, n)
+			return assign(some, t.ranksOfNodes(), t.HostOrder, n)
 		}
 	}
-	return assign(ready, t.Seniority, t.HostOrder, n)
+	return assign(ready, t.ranksOfNodes(), t.HostOrder, n)
 }
 
 // withoutOdd drops up to so many members of nodes that have no multiple of a number of them, of the

@@ -229,6 +229,12 @@ func (s *State) membersOn(n ident.NodeID) []Member {
 
 // firstRank returns the rank of a node's first member in the sealed generation, if it has one.
 func (s *State) firstRank(n ident.NodeID) (rank int, ok bool) {
+	rank, ok = s.ranksOfNodes()[n]
+	return rank, ok
+}
+
+// ranksOfNodes returns the rank of each node's first member in the sealed generation.
+func (s *State) ranksOfNodes() map[ident.NodeID]int {
 	if s.firstRanks == nil {
 		s.firstRanks = map[ident.NodeID]int{}
 		for r := range s.View.Members {
@@ -237,8 +243,7 @@ func (s *State) firstRank(n ident.NodeID) (rank int, ok bool) {
 			}
 		}
 	}
-	rank, ok = s.firstRanks[n]
-	return rank, ok
+	return s.firstRanks
 }
 
 // rank returns the rank of a member's incarnation in the sealed generation, or -1.
