@@ -311,38 +311,72 @@ func (g *gpuEngine) launch(op *C.rg_op) (begin launch, kind string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	recv, err := g.buffer(op.recv, int64(op.count), t.Size()*g.parts(op))
-	if err != nil {
-		return nil, "", err
-	}
 	kind = fmt.Sprintf("of %d %v on GPUs", int64(op.count), t)
+	root := int(op.peer)
 	switch op.code {
-	case C.RG_ALLREDUCE:
-		o, wire, err := g.reduction(op, t)
-		return func(on *nccl.Stream) *gpu.Task {
-			if wire != 0 {
-				return g.engine.AllreduceAs(background, on, wire, recv, o)
-			}
-			return g.engine.Allreduce(background, on, recv, t, o)
-		}, fmt.Sprintf("allreduce %s, %v, sent as %d", kind, o, wire), err
+	case C.RG_ALLREDUCE, C.RG_REDUCE, C.RG_REDUCE_SCATTER:
+		return g.launchReduction(op, t, kind)
 	case C.RG_BROADCAST:
-		root := int(op.peer)
-		return func(on *nccl.Stream) *gpu.Task { return g.engine.Broadcast(background, on, recv, root) },
-			fmt.Sprintf("broadcast %s from rank %d", kind, root), nil
+		b, err := g.buffer(op.recv, int64(op.count), t.Size())
+		return func(on *nccl.Stream) *gpu.Task { return g.engine.Broadcast(background, on, b, root) },
+			fmt.Sprintf("broadcast %s from rank %d", kind, root), err
 	case C.RG_ALLGATHER:
-		send, err := g.buffer(op.send, int64(op.count), t.Size())
+		recv, err1 := g.buffer(op.recv, int64(op.count), t.Size()*g.of.World())
+		send, err2 := g.buffer(op.send, int64(op.count), t.Size())
 		return func(on *nccl.Stream) *gpu.Task { return g.engine.Allgather(background, on, send, recv) },
-			"allgather " + kind, err
+			"allgather " + kind, errors.Join(err1, err2)
+	case C.RG_ALLTOALL:
+		return g.launchAlltoall(op, t)
 	}
 	return nil, "", unknownOperation(op)
 }
 
-// parts is how many times count elements the result of an operation has.
-func (g *gpuEngine) parts(op *C.rg_op) int {
-	if op.code == C.RG_ALLGATHER {
-		return g.of.World()
+func (g *gpuEngine) launchReduction(op *C.rg_op, t kernel.Type, kind string) (begin launch, _ string, err error) {
+	o, wire, err := g.reduction(op, t)
+	if err != nil {
+		return nil, "", err
 	}
-	return 1
+	recv, err := g.buffer(op.recv, int64(op.count), t.Size())
+	if err != nil {
+		return nil, "", err
+	}
+	kind = fmt.Sprintf("%s, %v, sent as %d", kind, o, wire)
+	switch root := int(op.peer); {
+	case op.code == C.RG_REDUCE:
+		return func(on *nccl.Stream) *gpu.Task { return g.engine.Reduce(background, on, recv, t, o, root) },
+			fmt.Sprintf("reduce %s, at rank %d", kind, root), nil
+	case op.code == C.RG_REDUCE_SCATTER:
+		send, err := g.buffer(op.send, int64(op.count), t.Size()*g.of.World())
+		return func(on *nccl.Stream) *gpu.Task { return g.engine.ReduceScatter(background, on, send, recv, t, o) },
+			"reduce-scatter " + kind, err
+	case wire != 0:
+		begin = func(on *nccl.Stream) *gpu.Task { return g.engine.AllreduceAs(background, on, wire, recv, o) }
+	default:
+		begin = func(on *nccl.Stream) *gpu.Task { return g.engine.Allreduce(background, on, recv, t, o) }
+	}
+	return begin, "allreduce " + kind, nil
+}
+
+func (g *gpuEngine) launchAlltoall(op *C.rg_op, t kernel.Type) (begin launch, kind string, err error) {
+	send, to, err1 := g.blocks(op.send, op.send_counts, op, t)
+	recv, from, err2 := g.blocks(op.recv, op.recv_counts, op, t)
+	return func(on *nccl.Stream) *gpu.Task { return g.engine.Alltoall(background, on, send, recv, to, from) },
+		fmt.Sprintf("alltoall of %v on GPUs", t), errors.Join(err1, err2)
+}
+
+// blocks is the memory of an alltoall's blocks, and how many bytes each has; nil = they are equal.
+func (g *gpuEngine) blocks(p unsafe.Pointer, counts *C.int64_t, op *C.rg_op, t kernel.Type) (b nccl.Buffer, each []int, err error) {
+	each, total, err := blocks(counts, int64(op.count), g.of.World())
+	if err != nil {
+		return b, nil, err
+	}
+	if b, err = g.buffer(p, total, t.Size()); err != nil { // so no product below is too large
+		return b, nil, err
+	}
+	for i := range each {
+		each[i] *= t.Size()
+	}
+	return b, each, nil
 }
 
 func (g *gpuEngine) reduction(op *C.rg_op, t kernel.Type) (o collective.Op, wire kernel.Type, err error) {

@@ -63,6 +63,14 @@ func newGPUJob(t *testing.T, version int) *gpuJob {
 	j := &gpuJob{ctx: ctx, members: map[int]*gpuMember{}}
 	python, err := filepath.Abs("../../python")
 	ok(t, err)
+	for _, files := range []string{filepath.Join("testdata", "*.py"), filepath.Join(python, "regroup", "*.py")} {
+		names, err := filepath.Glob(files)
+		ok(t, err)
+		for _, name := range names { // so that go test does not take a result of before they changed
+			_, err := os.Stat(name)
+			ok(t, err)
+		}
+	}
 	j.env = append(os.Environ(), "PYTHONPATH="+python, "PYTHONDONTWRITEBYTECODE=1", "REGROUP_LIBRARY="+filepath.Join(folder, "libregroup.so"),
 		"REGROUP_CUDA_LIBRARY="+filepath.Join(folder, "libcuda.so.1"), "REGROUP_NCCL_LIBRARY="+native, "REGROUP_FAKE_DEVICES=4", "REGROUP_FAKE_STRICT=1",
 		"REGROUP_FAKE_FOLDER="+folder)

@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 2
-#define RG_ABI_MINOR 4
+#define RG_ABI_MINOR 5
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -137,7 +137,7 @@ int rg_comm_describe(rg_comm comm, char *buffer, size_t len);
  *
  * handle is where:
  *   a rg_comm       memory of the host
- *   a rg_gpu        RG_ALLREDUCE, RG_BROADCAST and RG_ALLGATHER on memory of its GPU, behind the work queued on stream now
+ *   a rg_gpu        memory of its GPU, behind the work that is queued on stream now: collective operations, but RG_BARRIER
  *   either, and op has a name: the ranks pair the operation up by that; see "Operations by name"
  *
  * With request == NULL the calling thread carries the operation out and rg_start returns when it has ended. Otherwise it is
@@ -151,18 +151,21 @@ enum {
     /* Combines the ranks' recv, in place. With wire, float32 elements are sent as RG_FLOAT16 or RG_BFLOAT16. */
     RG_ALLREDUCE = 1,
     /* Likewise; segment r of the result stays at rank r, in its place (rg_segment). The rest of recv holds anything. By
-     * name, count and row are those of rows, which are not divided. */
+     * name, count and row are those of rows, which are not divided. On a GPU send has room for world times count, of which
+     * every rank gets its count elements of the result in recv, and send holds anything afterwards; recv may be this rank's
+     * part of it. */
     RG_REDUCE_SCATTER = 2,
-    /* The result is at rank peer; on the others recv holds anything afterwards. Not by name. */
+    /* The result is at rank peer; on the others recv holds anything afterwards. Not by name on the host. */
     RG_REDUCE = 3,
     /* Copies recv of rank peer to all. */
     RG_BROADCAST = 4,
-    /* recv has room for world times count, send may be this rank's part of it. By name: count rows of row elements, of
-     * which every rank may give another number; the result is that of rg_wait_result. */
+    /* recv has room for world times count, send may be this rank's part of it. By name on the host: count rows of row
+     * elements, of which every rank may give another number; the result is that of rg_wait_result. */
     RG_ALLGATHER = 5,
     /* Block i of send goes to rank i. send_counts and recv_counts are the elements of the world blocks of send and of
-     * recv; NULL = count, which is that of all blocks together, in equal parts. By name: send_counts is in rows of row
-     * elements, and the result is that of rg_wait_result. They are copied. */
+     * recv; NULL = count, which is that of all blocks together, in equal parts. By name on the host: send_counts is in
+     * rows of row elements, and the result is that of rg_wait_result. They are copied. What a rank sends to another must be
+     * what that receives from it; send and recv must not overlap. */
     RG_ALLTOALL = 6,
     RG_BARRIER = 7,
     /* A message of count elements, of one length on both sides, to or from rank peer. A receiver takes the next one with

@@ -19,7 +19,7 @@ future.wait()
 
 class Distributed(unittest.TestCase):
     def check(self, world, **more):
-        for module in ("tests.ranks.distributed", "tests.ranks.ddp"):
+        for module in ("tests.ranks.distributed", "tests.ranks.ddp", "tests.ranks.fsdp"):
             launch.check(self, module, world, **more)
 
     def test_alone(self):

@@ -50,25 +50,36 @@ class Choice(unittest.TestCase):
         self.assertIn("nobody", world.gpus())
 
 
+HOROVOD = ("allreduce", "broadcast", "allgather", "alltoall", "reduce_scatter")
+DISTRIBUTED = ("allreduce", "broadcast", "allgather", "reduce", "reduce_scatter", "alltoall")
+
+
 class FakeGpu(unittest.TestCase):
-    """The operations on the way of tensors on GPUs, see tests.gpu."""
+    """The operations on the way of tensors on GPUs, see tests.fake_gpu."""
+
+    def check(self, module, world, *operations, **more):
+        """Runs the cases of a module; these operations must have gone that way."""
+        launch.check(self, module, world, PREPARE="tests.fake_gpu", ON_GPU=" ".join(operations), **more)
 
     def test_operations(self):
-        launch.check(self, "tests.ranks.operations", 2, PREPARE="tests.fake_gpu")
+        for world in (2, 3):
+            self.check("tests.ranks.operations", world, *HOROVOD)
 
     def test_optimizer(self):
-        launch.check(self, "tests.ranks.optimizer", 2, PREPARE="tests.fake_gpu")
+        self.check("tests.ranks.optimizer", 2, "allreduce")
 
     def test_distributed(self):
-        launch.check(self, "tests.ranks.distributed", 2, PREPARE="tests.fake_gpu")
+        self.check("tests.ranks.distributed", 2, *DISTRIBUTED)
 
     def test_ddp(self):
-        launch.check(self, "tests.ranks.ddp", 2, PREPARE="tests.fake_gpu")
+        self.check("tests.ranks.ddp", 2, "allreduce", "broadcast")
+
+    def test_fsdp(self):
+        for world in (2, 3):
+            self.check("tests.ranks.fsdp", world, "allgather", "reduce_scatter", "allreduce")
 
     def test_distributed_of_three(self):
-        launch.check(
-            self, "tests.ranks.distributed", 3, PREPARE="tests.fake_gpu", REGROUP_INLINE_BYTES="0"
-        )
+        self.check("tests.ranks.distributed", 3, *DISTRIBUTED, REGROUP_INLINE_BYTES="0")
 
 
 if __name__ == "__main__":

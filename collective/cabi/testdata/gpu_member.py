@@ -132,7 +132,87 @@ class Member:
         lib.wait(self.gpu.allgather(at, into, 4 * COUNT, stream, start=True))
         for r in range(world):
             assert every[r * COUNT] == every[r * COUNT + COUNT - 1] == r, every[r * COUNT]
+        self.refused(at)
+        for how in self.ways():
+            self.rooted(how)
+            self.scattered(how)
+            self.exchanged(how)
         return "right"
+
+    def refused(self, at):
+        """What is wrong is said, and costs nothing."""
+        world, stream = self.made.world, self.driver.stream
+        outside = ctypes.addressof((ctypes.c_float * 4)())
+        for says, call in {
+            "is not within": lambda: self.gpu.reduce(at, 4, lib.FLOAT32, lib.SUM, world, stream),
+            "none of RG_SUM": lambda: self.gpu.reduce(at, 4, lib.FLOAT32, 99, 0, stream),
+            "is not memory of a GPU": lambda: self.gpu.reduce_scatter(at, outside, 4, lib.FLOAT32, lib.SUM, stream),
+            "count 0 is -4": lambda: self.gpu.alltoall(at, at, [-4] * world, [0] * world, stream),
+            "sends to itself other": lambda: self.gpu.alltoall(at, at + 64, [4] * world, [0] * world, stream),
+        }.items():
+            try:
+                call()
+            except InvalidArgumentError as e:
+                assert says in str(e), e
+                continue
+            raise AssertionError(f"not refused: {says}")
+
+    def ways(self):
+        """How an operation can be called: what is added to its arguments."""
+        yield {}
+        yield {"start": True}
+        yield {"start": True, "name": "named."}
+        yield {"start": True, "name": "ordered.", "ordered": True}
+
+    def call(self, how, operation, *arguments):
+        """Calls an operation and waits until its result is there."""
+        if "name" in how:
+            how = dict(how, name=how["name"] + operation.__name__)
+        request = operation(*arguments, self.driver.stream, **how)
+        assert (request is not None) == ("start" in how), request
+        if request is not None:
+            lib.wait(request)
+        if "start" not in how or "ordered" in how:
+            self.driver.settle()
+
+    def rooted(self, how):
+        """A reduction that the last rank gets."""
+        world, rank = self.made.world, self.made.rank
+        data = self.driver.floats(COUNT)
+        data[:] = [rank + 1] * COUNT
+        self.call(how, self.gpu.reduce, ctypes.addressof(data), COUNT, lib.FLOAT32, lib.SUM, world - 1)
+        if rank == world - 1:
+            assert data[:] == [world * (world + 1) / 2] * COUNT, data[:4]
+        self.free(data)
+
+    def scattered(self, how):
+        """A reduction of which each rank gets its part: element i of part r is i + r of each rank."""
+        world, rank = self.made.world, self.made.rank
+        given, got = self.driver.floats(COUNT * world), self.driver.floats(COUNT)
+        given[:] = [float(i % 1000 + r) for r in range(world) for i in range(COUNT)]
+        into = ctypes.addressof(given), ctypes.addressof(got)
+        self.call(how, self.gpu.reduce_scatter, *into, COUNT, lib.FLOAT32, lib.SUM)
+        assert got[:] == [float(i % 1000 + rank) * world for i in range(COUNT)], got[:4]
+        self.free(given, got)
+
+    def exchanged(self, how):
+        """Rank r sends (r + 1) * 1000 floats to the next rank, one to all others, and nothing to itself."""
+        world, rank = self.made.world, self.made.rank
+
+        def floats(of, to):
+            return 0 if of == to else (of + 1) * 1000 if to == (of + 1) % world else 1
+
+        counts = [4 * floats(rank, r) for r in range(world)]
+        back = [4 * floats(r, rank) for r in range(world)]
+        given, got = self.driver.floats(sum(counts) // 4), self.driver.floats(sum(back) // 4)
+        given[:] = [float(10 * rank + r) for r in range(world) for _ in range(floats(rank, r))]
+        self.call(how, self.gpu.alltoall, ctypes.addressof(given), ctypes.addressof(got), counts, back)
+        assert got[:] == [float(10 * r + rank) for r in range(world) for _ in range(floats(r, rank))], got[:4]
+        self.free(given, got)
+
+    def free(self, *memory):
+        for data in memory:
+            self.driver("cuMemFree_v2", ctypes.byref(data))
 
     def host(self):
         """An allreduce on the host's memory: what is left without a GPU."""

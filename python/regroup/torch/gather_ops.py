@@ -12,7 +12,7 @@ from . import tensors
 from .allreduce_ops import allreduced
 from .calls import Call, rows_signature, signature
 from .gpus import Engine, engine
-from .handles import Handle, RowsHandle, done
+from .handles import Handle, LaterHandle, RowsHandle, done
 from .operation import Operation, Pair, Past, Splits
 from .reductions import Average
 
@@ -62,11 +62,16 @@ class Allgather(Operation):
                 given = given.reshape(1)
         if call.comm is None:
             return done(given.clone())
+        host = lambda: _start(call, call.comm.named.allgather, given, how, lambda received, _: received)  # noqa: E731
         gpu = engine(call.comm, given)
-        started = None if gpu is None else _allgather_on_gpu(call, gpu, given, wait, how)
-        if started is not None:
-            return started
-        return _start(call, call.comm.named.allgather, given, how, lambda received, _: received)
+        if gpu is None:
+            return host()
+        lengths = _numbers(call, [given.shape[0]], ".rows", rows_signature(given) + how)
+
+        def begin() -> Handle:
+            return _allgather_on_gpu(call, gpu, given, wait, [row[0] for row in lengths()]) or host()
+
+        return _then(given, wait, begin)
 
     def gradient(self, past: Past, gradient: Any) -> Any:
         reduced = allreduced(past.call.part("grad"), gradient, Average)
@@ -75,21 +80,68 @@ class Allgather(Operation):
         return reduced[begin : begin + rows].reshape(past.shape)
 
 
-def _allgather_on_gpu(call: Call, gpu: Engine, given: torch.Tensor, ordered: bool, detail: str) -> Optional[Handle]:
-    """Starts an allgather on GPUs, which needs the same number of rows on all ranks; None if they
-    differ."""
-    mine = torch.tensor([given.shape[0]], dtype=torch.int64)
-    world, labels = call.comm.world, {"name": call.name + ".rows", "detail": rows_signature(given) + detail}
-    request = call.comm.named.allgather(mine.data_ptr(), 0, 1, lib.INT64, row=1, start=True, **labels)
-    table = lib.wait_rows(request, world)
-    lengths = tensors.over(table.address, 8 * world, table).view(torch.int64).tolist()
-    if len(set(lengths)) != 1 or not given.numel():
+def _numbers(call: Call, mine: List[int], name: str, detail: str) -> Callable[[], List[List[int]]]:
+    """Starts to tell all ranks some numbers; returns what waits for those of each rank."""
+    given, world = torch.tensor(mine, dtype=torch.int64), call.comm.world
+    labels = {"name": call.name + name, "detail": detail}
+    request = call.comm.named.allgather(given.data_ptr(), 0, 1, lib.INT64, row=len(mine), start=True, **labels)
+
+    def ended() -> List[List[int]]:
+        _ = given  # is referenced until then
+        table = lib.wait_rows(request, world)
+        bytes_ = tensors.over(table.address, 8 * world * len(mine), table)
+        numbers: List[List[int]] = bytes_.view(torch.int64).view(world, -1).tolist()
+        return numbers
+
+    return ended
+
+
+def _then(given: torch.Tensor, wait: bool, begin: Callable[[], Handle]) -> Handle:
+    """Begins an operation on a GPU tensor that has to wait for numbers before it is started."""
+    if wait:
+        return begin()
+    return LaterHandle(begin, torch.cuda.current_stream(given.device) if given.is_cuda else None)
+
+
+#: How much more memory than the rows need an allgather of unequal ones takes on GPUs, at most.
+_PADDED = 2
+
+
+def _allgather_on_gpu(
+    call: Call, gpu: Engine, given: torch.Tensor, ordered: bool, lengths: List[int]
+) -> Optional[Handle]:
+    """Starts an allgather on GPUs of ranks with these numbers of rows, which are sent as if all had the
+    most; None if that takes too much memory, or there is nothing to send."""
+    most, world = max(lengths), len(lengths)
+    if not torch.Size((most, *given.shape[1:])).numel() or most * world > _PADDED * sum(lengths):
         return None
+    equal = min(lengths) == most
+    sent = given
+    if not equal:
+        sent = given.new_empty((most, *given.shape[1:]))
+        sent[: given.shape[0]] = given
+    memory = tensors.Memory([sent], gpu)
+    into = given.new_empty((most * world, *given.shape[1:]))
+    request = gpu.allgather(memory.flat, into, start=True, ordered=ordered, name=call.name, detail=signature(sent))
+
+    def finish() -> torch.Tensor:
+        _ = memory  # is referenced until then
+        return into if equal else torch.cat([part[:n] for part, n in zip(into.split(most), lengths)])
+
+    return Handle(request, finish)
+
+
+def _alltoall_on_gpu(
+    call: Call, gpu: Engine, given: torch.Tensor, ordered: bool, counts: List[int], back: List[int], finish: Any
+) -> Handle:
+    """Starts an alltoall on GPUs, of so many rows for and from each rank."""
+    width = torch.Size(given.shape[1:]).numel()
     memory = tensors.Memory([given], gpu)
-    shape = (sum(lengths),) + tuple(given.shape[1:])
-    into = torch.empty(shape, dtype=given.dtype, device=given.device)
-    request = gpu.allgather(memory.flat, into, start=True, ordered=ordered, name=call.name, detail=signature(given))
-    return Handle(request, lambda: (memory, into)[1])
+    into = given.new_empty((sum(back), *given.shape[1:]))
+    elements = [n * width for n in counts], [n * width for n in back]
+    how = {"name": call.name, "detail": rows_signature(given), "ordered": ordered}
+    request = gpu.alltoall(memory.flat, into, *elements, start=True, **how)
+    return Handle(request, lambda: (memory, finish(into, back))[1])
 
 
 def _rows_before(call: Call, rows: int) -> int:
@@ -121,7 +173,16 @@ class Alltoall(Operation):
         if call.comm is None:
             return done((given.clone(), torch.tensor(counts, dtype=kind)))
         finish = lambda got, rows: (got, torch.tensor(rows, dtype=kind))  # noqa: E731
-        return _start(call, call.comm.named.alltoall, given, "", finish, counts)
+        gpu = engine(call.comm, given)
+        if gpu is None:
+            return _start(call, call.comm.named.alltoall, given, "", finish, counts)
+        table, rank = _numbers(call, counts, ".splits", rows_signature(given)), call.comm.rank
+
+        def begin() -> Handle:
+            back = [row[rank] for row in table()]
+            return _alltoall_on_gpu(call, gpu, given, wait, counts, back, finish)
+
+        return _then(given, wait, begin)
 
     def returned(self, result: Any, how: Any) -> Any:
         return result[0] if how is None else result

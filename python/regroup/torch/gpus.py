@@ -61,13 +61,28 @@ class Engine:
     is finished by the GPU when its request ends. ``how`` is that of regroup.gpu.Gpu.
     """
 
-    def __init__(self, gpu: Gpu):
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu, one_node: bool):
+        self.gpu, self._one_node = gpu, one_node
 
     def allreduce(self, tensor: torch.Tensor, op: int, wire: int = 0, **how: Any) -> Optional[int]:
         """Reduces contiguous tensors in place."""
         where = tensor.data_ptr(), tensor.numel(), kind(tensor)
         return self.gpu.allreduce(*where, op, _stream(tensor), wire=wire, **how)
+
+    def reduce(self, tensor: torch.Tensor, op: int, root: int, **how: Any) -> Optional[int]:
+        """Reduces contiguous tensors to root, in place."""
+        where = tensor.data_ptr(), tensor.numel(), kind(tensor)
+        return self.gpu.reduce(*where, op, root, _stream(tensor), **how)
+
+    def reduce_scatter(self, tensor: torch.Tensor, into: torch.Tensor, op: int, **how: Any) -> Optional[int]:
+        """Reduces contiguous tensors; this rank gets its part of the result, which is as long as into.
+        Afterwards tensor is undefined, unless keeps says otherwise."""
+        what = into.numel(), kind(tensor)
+        return self.gpu.reduce_scatter(tensor.data_ptr(), into.data_ptr(), *what, op, _stream(tensor), **how)
+
+    def keeps(self, tensor: torch.Tensor) -> bool:
+        """Whether reduce_scatter leaves a tensor as it is: NCCL does, where it does all of it."""
+        return self._one_node and tensor.dtype is not torch.int16
 
     def broadcast(self, tensor: torch.Tensor, root: int, **how: Any) -> Optional[int]:
         """Copies root's contiguous tensor to all."""
@@ -76,6 +91,14 @@ class Engine:
     def allgather(self, tensor: torch.Tensor, into: torch.Tensor, **how: Any) -> Optional[int]:
         """Concatenates contiguous tensors."""
         return self.gpu.allgather(tensor.data_ptr(), into.data_ptr(), _bytes(tensor), _stream(tensor), **how)
+
+    def alltoall(
+        self, tensor: torch.Tensor, into: torch.Tensor, counts: Sequence[int], back: Sequence[int], **how: Any
+    ) -> Optional[int]:
+        """Sends counts[r] elements of a contiguous tensor to rank r, and receives back[r] of it."""
+        size = tensor.element_size()
+        sizes = [n * size for n in counts], [n * size for n in back]
+        return self.gpu.alltoall(tensor.data_ptr(), into.data_ptr(), *sizes, _stream(into), **how)
 
 
 def _stream(tensor: torch.Tensor) -> int:
@@ -136,7 +159,8 @@ class Gpus:
         except (UnsupportedError, InvalidArgumentError) as e:
             self.reason = str(e)  # the same on all ranks
             return
-        self._previous, self._engine = None, Engine(self._gpu)
+        self._previous = None
+        self._engine = Engine(self._gpu, one_node=self._local[1] == self._comm.world)
         log.info("tensors on GPUs: %s", self.describe())
 
     def describe(self) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Callable, Dict, List, Optional
+
+import torch
 
 from .. import _library as lib
 from ..errors import InvalidArgumentError
@@ -60,6 +63,35 @@ class Handle:
         if self._finish is not None:
             self._result, self._finish = self._finish(), None
         return self._result
+
+
+class LaterHandle(Handle):
+    """An operation that begins when another one has ended, which says how much memory it needs. begin
+    waits for that and returns the handle. It runs on a thread of its own, so that ranks may start such
+    operations in any order; what it does on a GPU comes after what is queued on the stream now."""
+
+    __slots__ = ("_thread", "_begun")
+
+    def __init__(self, begin: Callable[[], Handle], stream: Any = None):
+        super().__init__(None, lambda: self._begun.synchronize())  # type: ignore[union-attr]
+        self._begun: Optional[Handle] = None
+
+        def run() -> None:
+            try:
+                with torch.cuda.stream(stream):
+                    self._begun = begin()
+            except BaseException as e:
+                self._error = e
+
+        self._thread = threading.Thread(target=run, name="regroup-later", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> bool:
+        return not self._thread.is_alive() and (self._begun is None or self._begun.poll())
+
+    def synchronize(self) -> Any:
+        self._thread.join()
+        return super().synchronize()
 
 
 class RowsHandle(Handle):

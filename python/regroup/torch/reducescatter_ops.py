@@ -11,6 +11,7 @@ from . import tensors
 from .calls import Call, signature
 from .compression import Compression
 from .gather_ops import ALLGATHER
+from .gpus import engine
 from .handles import Handle
 from .operation import Operation, Past
 from .reductions import Average, Reduction, Sum, reduction, scale_
@@ -20,6 +21,20 @@ def _share(rows: int, size: int, rank: int) -> slice:
     """A rank's rows: the first ranks have one more if the number is not divisible."""
     begin = rank * (rows // size) + min(rank, rows % size)
     return slice(begin, begin + rows // size + (rank < rows % size))
+
+
+def _in_equal_parts(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """A tensor whose rows are those of all ranks, each followed by as many of zeros as it has fewer than
+    the first: seven rows for three ranks are three, two and a zero, two and a zero."""
+    rows = tensor.shape[0]
+    if rows % size == 0:
+        return tensor
+    most = rows // size + 1
+    padded = tensor.new_zeros((size * most, *tensor.shape[1:]))
+    for rank in range(size):
+        share = _share(rows, size, rank)
+        padded[rank * most :][: share.stop - share.start] = tensor[share]
+    return padded
 
 
 class Reducescatter(Operation):
@@ -45,20 +60,31 @@ class Reducescatter(Operation):
             if tensor.dim() == 0:
                 raise InvalidArgumentError("reducescatter: a tensor without dimensions has no parts")
             packed, ctx = how.compression.compress(tensor.detach())
-            work = tensors.Memory([packed], own=False).flat
+            gpu = engine(call.comm, tensor)
+            if gpu is not None:
+                packed = _in_equal_parts(packed, call.group.size)
+            fresh = packed.data_ptr() != tensor.data_ptr()
+            own = gpu is not None and (fresh or how.pre == 1 and gpu.keeps(packed))
+            work = tensors.Memory([packed], gpu, own=own).flat
             pairs = tensors.pairs(work)
             kind, op = tensors.kind(pairs), tensors.boolean(pairs, how.op)
             scale_(work, how.pre)
             detail = signature(tensor, *how.scales())
-        rows, request = tensor.shape[0], None
-        if call.comm is not None:
-            sent = {"row": torch.Size(pairs.shape[1:]).numel(), "name": call.name, "detail": detail}
-            request = call.comm.named.reduce_scatter(pairs.data_ptr(), rows, kind, op, start=not wait, **sent)
+        rows, request, named = tensor.shape[0], None, {"name": call.name, "detail": detail}
+        mine = _share(rows, call.group.size, call.group.rank)
+        if gpu is not None:
+            got = work.new_empty((len(work) // call.group.size, *work.shape[1:]))
+            if got.numel():
+                request = gpu.reduce_scatter(pairs, tensors.pairs(got), op, start=True, ordered=wait, **named)
+        elif call.comm is not None:
+            row = torch.Size(pairs.shape[1:]).numel()
+            request = call.comm.named.reduce_scatter(pairs.data_ptr(), rows, kind, op, row=row, start=not wait, **named)
 
         def finish() -> torch.Tensor:
-            mine = work[_share(rows, call.group.size, call.group.rank)].clone()
-            scale_(mine, how.post)
-            return how.compression.decompress(mine, ctx).to(tensor.device)
+            _ = pairs  # is referenced until then
+            part = work[mine].clone() if gpu is None else got[: mine.stop - mine.start]
+            scale_(part, how.post)
+            return how.compression.decompress(part, ctx).to(tensor.device)
 
         return Handle(request, finish)
 

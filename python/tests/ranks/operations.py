@@ -255,6 +255,39 @@ def case_alltoall():
     same(got, want.to(torch.complex64), "complex, started")
 
 
+def case_rows_are_paired_up():
+    """Each rank starts operations on rows in an order of its own, and waits in another one."""
+    starts = {}
+    for i in range(4):
+        starts[f"all {i}"] = lambda i=i: hvd.allgather_async(torch.full((RANK + i,), float(RANK)), name=f"a{i}")
+        starts[f"to {i}"] = lambda i=i: hvd.alltoall_async(
+            torch.full(((i + 1) * SIZE,), float(RANK)), [i + 1] * SIZE, name=f"t{i}"
+        )
+    g = torch.Generator().manual_seed(RANK)
+    order = lambda: [list(starts)[i] for i in torch.randperm(len(starts), generator=g).tolist()]  # noqa: E731
+    handles = {name: starts[name]() for name in order()}
+    for name in order():
+        while name.endswith("3") and not hvd.poll(handles[name]):
+            pass
+        got, i = hvd.synchronize(handles[name]), int(name.split()[1])
+        if name.startswith("to"):
+            same(got[0], torch.arange(float(SIZE)).repeat_interleave(i + 1), name)
+            continue
+        same(got, torch.cat([torch.full((r + i,), float(r)) for r in range(SIZE)]), name)
+
+
+def case_a_wrong_row_is_said_when_it_is_waited_for():
+    if SIZE == 1:
+        return
+    handle = hvd.allgather_async(torch.ones(2, 3 + RANK), name="wrong row")
+    try:
+        hvd.synchronize(handle)
+    except hvd.InvalidArgumentError as e:
+        assert "not the same on all ranks" in str(e), e
+    else:
+        raise AssertionError("rows of different lengths were gathered")
+
+
 def case_reducescatter():
     for rows in (SIZE * 2, SIZE * 2 + 1, 1):
         everything = gathered((rows, 3), torch.float32).sum(0)

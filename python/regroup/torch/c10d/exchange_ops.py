@@ -30,9 +30,10 @@ class ExchangeOps(Operations):
             raise InvalidArgumentError(f"output is of {output.dtype}, input of {tensor.dtype}")
         out = self._split(tensor, input_splits, "input")
         back = self._split(output, output_splits, "output")
-        given = Memory([tensor])
-        into = Memory([output], own=output.data_ptr() != given.flat.data_ptr(), filled=False)
-        return self._exchange(given, out, into, back, output, opts)
+        gpu = self._gpu_engine(tensor, output)
+        given = Memory([tensor], gpu)
+        into = Memory([output], gpu, own=output.data_ptr() != given.flat.data_ptr(), filled=False)
+        return self._exchange(given, out, into, back, output, opts, gpu)
 
     alltoall_base = all_to_all_single
 
@@ -54,7 +55,9 @@ class ExchangeOps(Operations):
         self._check_parts(outputs, None, "output")
         self._check_parts(inputs, None, "input")
         out, back = [t.numel() for t in inputs], [t.numel() for t in outputs]
-        return self._exchange(Memory(inputs), out, Memory(outputs, own=False, filled=False), back, outputs, opts)
+        gpu = self._gpu_engine(*inputs, *outputs)
+        into = Memory(outputs, gpu, own=False, filled=False)
+        return self._exchange(Memory(inputs, gpu), out, into, back, outputs, opts, gpu)
 
     def send(self, tensors: List[torch.Tensor], dst: int, tag: int) -> Any:
         """Sends a tensor to a rank that receives one of the same length with this tag."""

@@ -88,8 +88,10 @@ class GatherOps(Operations):
                     # clone: a view needs the alignment of its type
                     part.copy_(got.clone().view(part.dtype).view(part.shape))
 
-        flat = torch.cat([t.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for t in inputs])
-        return self._gather_bytes(flat, inputs[0], result, opts, finish)
+        gpu = self._gpu_engine(*inputs, *(part for row in rows for part in row))
+        parts = [t.detach().contiguous().reshape(-1).view(torch.uint8) for t in inputs]
+        flat = torch.cat(parts if gpu is not None else [part.cpu() for part in parts])
+        return self._gather_bytes(flat, inputs[0], result, opts, finish, gpu)
 
     def gather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any) -> Any:
         """Gathers the ranks' tensors at the root."""
@@ -99,9 +101,10 @@ class GatherOps(Operations):
         receive = root == self._comm.rank
         if receive:
             self._check_parts(outputs[0], tensor, "output")
-        into = Memory(outputs[0] if receive else [tensor.new_empty(0)], filled=False)
+        gpu = self._gpu_engine(tensor, *(outputs[0] if receive else ()))
+        into = Memory(outputs[0] if receive else [tensor.new_empty(0)], gpu, filled=False)
         counts = [n * (r == root) for r in ranks], [n * receive for _ in ranks]
-        return self._exchange(Memory([tensor]), counts[0], into, counts[1], outputs or inputs, opts)
+        return self._exchange(Memory([tensor], gpu), counts[0], into, counts[1], outputs or inputs, opts, gpu)
 
     def scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any) -> Any:
         """Gives each rank its tensor of the root's list."""
@@ -111,6 +114,7 @@ class GatherOps(Operations):
         send = root == self._comm.rank
         if send:
             self._check_parts(inputs[0], output, "input")
-        given = Memory(inputs[0] if send else [output.new_empty(0)])
+        gpu = self._gpu_engine(output, *(inputs[0] if send else ()))
+        given = Memory(inputs[0] if send else [output.new_empty(0)], gpu)
         counts = [n * send for _ in ranks], [n * (r == root) for r in ranks]
-        return self._exchange(given, counts[0], Memory(outputs, filled=False), counts[1], outputs, opts)
+        return self._exchange(given, counts[0], Memory(outputs, gpu, filled=False), counts[1], outputs, opts, gpu)

@@ -148,24 +148,37 @@ class Operations:
             return None
         return engine(self._comm, tensors[0])
 
-    def _exchange(self, given: Memory, out: List[int], into: Memory, back: List[int], result: Any, opts: Any) -> Any:
+    def _exchange(
+        self, given: Memory, out: List[int], into: Memory, back: List[int], result: Any, opts: Any, gpu: Any = None
+    ) -> Any:
         """Sends out[r] elements to rank r, and receives back[r] elements from it."""
-        kind, width = unit(given.flat)
-        counts = [n * width for n in out], [n * width for n in back]
-        move = partial(self._comm.alltoall, given.flat.data_ptr(), into.flat.data_ptr(), 0, kind, *counts)
-        return self._run(into.size, move, (given, into), result, opts, into.finish, wait=True)
+        if gpu is not None:
+            move = partial(gpu.alltoall, given.flat, into.flat, out, back)
+        else:
+            kind, width = unit(given.flat)
+            counts = [n * width for n in out], [n * width for n in back]
+            move = partial(self._comm.alltoall, given.flat.data_ptr(), into.flat.data_ptr(), 0, kind, *counts)
+        return self._run(into.size, move, (given, into), result, opts, into.finish, wait=True, gpu=gpu)
 
     def _gather_bytes(
-        self, flat: torch.Tensor, like: torch.Tensor, result: Any, opts: Any, finish: Callable[[torch.Tensor], Any]
+        self,
+        flat: torch.Tensor,
+        like: torch.Tensor,
+        result: Any,
+        opts: Any,
+        finish: Callable[[torch.Tensor], Any],
+        gpu: Any = None,
     ) -> Any:
-        """Gathers what each rank has in flat, in the host's memory; finish gets a row of each rank, of
-        which it makes tensors on the device of like."""
-        rows = torch.empty(self._comm.world, flat.numel(), dtype=flat.dtype)
+        """Gathers what each rank has in flat, which is in the host's memory unless there is a GPU engine;
+        finish gets a row of each rank, of which it makes tensors on the device of like."""
+        rows = torch.empty(self._comm.world, flat.numel(), dtype=flat.dtype, device=flat.device)
         if flat.numel() == 0:
             return self._completed(result)
         move = partial(self._comm.allgather, flat.data_ptr(), rows.data_ptr(), flat.nbytes, lib.UINT8)
+        if gpu is not None:
+            move = partial(gpu.allgather, flat, rows)
         size = rows.nbytes if like.is_cpu else -1
-        return self._run(size, move, (flat, rows), result, opts, lambda: finish(rows), wait=True)
+        return self._run(size, move, (flat, rows), result, opts, lambda: finish(rows), wait=True, gpu=gpu)
 
     def _check_parts(self, parts: Sequence[torch.Tensor], like: Optional[torch.Tensor], name: str) -> None:
         """Raises unless there is a tensor for each rank, with the number and type of the elements of

@@ -73,8 +73,10 @@ class ReduceOps(SparseOps):
     ) -> Any:
         """Reduces the bits of integers, which are gathered for it; into copies the reduced ones to
         where they belong."""
-        combine, flat = combination(opts, tensors[0]), Memory(tensors).flat.reshape(-1)
-        return self._gather_bytes(flat, tensors[0], result, opts, lambda rows: into(functools.reduce(combine, rows)))
+        gpu = self._gpu_engine(*tensors)
+        combine, flat = combination(opts, tensors[0]), Memory(tensors, gpu).flat.reshape(-1)
+        finish = lambda rows: into(functools.reduce(combine, rows))  # noqa: E731
+        return self._gather_bytes(flat, tensors[0], result, opts, finish, gpu)
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Any:
         """Reduces the ranks' tensors at the root; the others keep theirs."""
@@ -84,11 +86,14 @@ class ReduceOps(SparseOps):
         if op is None:
             into = lambda all_: spread(all_, tensors) if root else None  # noqa: E731
             return self._bitwise(tensors, opts, tensors, into)
-        memory = Memory([pairs(tensor)], own=root)
+        gpu = self._gpu_engine(tensor)
+        memory = Memory([pairs(tensor)], gpu, own=root)
         if tensor.numel() == 0:
             return self._completed(tensors)
         move = partial(self._comm.reduce, *memory.reduced(), op, opts.rootRank)
-        return self._run(memory.size, move, memory, tensors, opts, memory.finish if root else None, wait=True)
+        if gpu is not None:
+            move = partial(gpu.reduce, memory.flat, op, opts.rootRank)
+        return self._run(memory.size, move, memory, tensors, opts, memory.finish if root else None, wait=True, gpu=gpu)
 
     def reduce_scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None) -> Any:
         """Reduces the ranks' lists; each rank gets its tensor of the result. The tensors of a list may
@@ -139,10 +144,18 @@ class ReduceOps(SparseOps):
         finish = lambda all_: spread(all_[at : at + count], into)  # noqa: E731
         if op is None:
             return self._bitwise(numbers, opts, result, finish)
-        memory = Memory(numbers, own=False)
+        gpu = self._gpu_engine(*numbers, *into)
+        memory = Memory(numbers, gpu, own=gpu is not None and begin < 0 and gpu.keeps(numbers[0]))
         if memory.flat.numel() == 0:
             return self._completed(result)
+        if gpu is not None and begin < 0:
+            got = Memory(into, gpu, filled=False)
+            move = partial(gpu.reduce_scatter, memory.flat, got.flat, op)
+            return self._run(-1, move, (memory, got), result, opts, got.finish, gpu=gpu)
         # Segments of the engine are of one size: with others all ranks reduce all of the parts.
         reduce = self._comm.reduce_scatter if begin < 0 else self._comm.allreduce
         move = partial(reduce, *memory.reduced(), op)
-        return self._run(memory.size, move, memory, result, opts, lambda: finish(memory.flat.reshape(-1)))
+        if gpu is not None:
+            move = partial(gpu.allreduce, memory.flat, op)
+        spread_ = lambda: finish(memory.flat.reshape(-1))  # noqa: E731
+        return self._run(memory.size, move, memory, result, opts, spread_, gpu=gpu)
