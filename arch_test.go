@@ -99,6 +99,7 @@ var layers = []layer{
 	{"agent/capture", []string{"agent/traceback", "events", "events/output", "events/tables"}, []string{"golang.org/x/sys"}, nil, "it reads pipes, nothing else"},
 	{"agent/cgroup", []string{"agent/procfs", "events/spec", "internal/workerprotocol"}, []string{"golang.org/x/sys"}, nil, "it is about control groups only"},
 	{"agent/errorfile", []string{"agent/traceback", "agent/worker", "events", "events/limits", "events/tables", "internal/readfile"}, nil, nil, "it reads a file of a worker, nothing else"},
+	{"agent/gpus", []string{"events", "events/errcode", "internal/spawn"}, nil, nil, "it looks at the machine, and decides nothing"},
 	{"agent/logs", []string{"events", "events/broker", "events/errcode", "events/ident", "events/output", "internal/english", "internal/wait"}, []string{"golang.org/x/time"}, nil, "it writes to the log alone"},
 	{"agent/procfs", nil, nil, nil, "it reads what the kernel tells, and decides nothing"},
 	{"agent/traceback", []string{"events/limits", "events/tables"}, nil, nil, "it reads lines, nothing else"},

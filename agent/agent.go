@@ -107,9 +107,15 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, errcode.Errorf(errcode.Invalid, "agent: %w", err)
 	}
+	var dealt []string
+	if len(o.GPUs) == o.Slots {
+		for _, g := range o.GPUs {
+			dealt = append(dealt, g.ID)
+		}
+	}
 	a.state = worker.New(worker.Config{
 		Node: o.Node, Agent: o.Incarnation, Advertise: o.Advertise, DataPorts: o.DataPorts, Socket: a.api.Path(),
-		ErrorDir: filepath.Join(o.StateDir, "errors"), Devices: worker.VisibleDevices(os.LookupEnv),
+		ErrorDir: filepath.Join(o.StateDir, "errors"), Devices: worker.VisibleDevices(os.LookupEnv), GPUs: dealt,
 	})
 	a.show()
 	return a, nil
@@ -117,6 +123,9 @@ func New(o Options) (*Agent, error) {
 
 // Incarnation returns the agent's incarnation.
 func (a *Agent) Incarnation() ident.Incarnation { return a.opt.Incarnation }
+
+// Slots returns how many workers fit on the node.
+func (a *Agent) Slots() int { return a.opt.Slots }
 
 // Socket returns the path of the worker API.
 func (a *Agent) Socket() string { return a.api.Path() }

@@ -77,8 +77,9 @@ type Options struct {
 	Node        ident.NodeID
 	Incarnation ident.Incarnation // empty = a new one
 	Slots       int
-	Advertise   string // data-plane host that peers can reach
-	Version     string // of this program, for people
+	GPUs        []events.GPU // that workers may use; if there is one for each slot, they see those of their job alone
+	Advertise   string       // data-plane host that peers can reach
+	Version     string       // of this program, for people
 	// Reachable returns why peers cannot reach Advertise any more; nil = they can. It is asked
 	// whenever the connection to the broker has come back. May be nil.
 	Reachable   func() error

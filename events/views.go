@@ -43,6 +43,7 @@ type NodeView struct {
 	Slots            int                 `json:"slots"` // of the agent
 	Address          string              `json:"address"`
 	Version          string              `json:"version,omitempty"` // of the agent's program
+	GPUs             []GPU               `json:"gpus,omitempty"`
 	Reason           string              `json:"reason"`
 	Since            time.Time           `json:"since"`
 
@@ -56,6 +57,13 @@ type NodeView struct {
 	// TimesLost is how often this incarnation of the agent was declared lost. An agent that learns
 	// of one ends the processes that it had before.
 	TimesLost uint64 `json:"times_lost,omitempty"`
+}
+
+// GPU is one that workers of a node may use. If a node has as many slots as GPUs, slot i has GPU i.
+type GPU struct {
+	ID        string `json:"id" bound:"word"`              // as CUDA_VISIBLE_DEVICES names it
+	Model     string `json:"model,omitempty" bound:"word"` // empty = unknown
+	MemoryMiB int    `json:"memory_mib,omitempty"`         // 0 = unknown
 }
 
 // Schedulable reports whether new work may go to the node.

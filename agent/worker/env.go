@@ -2,6 +2,7 @@ package worker
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,6 +47,11 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 	if len(l.Members) == 1 {
 		delete(defaults, "OMP_NUM_THREADS") // nobody competes with it for the processors
 	}
+	_, chosen := l.Spec.Env[visibleDevices[0]]
+	dealt := c.gpusOf(l, m) != nil && !chosen
+	if dealt {
+		env[visibleDevices[0]] = strings.Join(c.gpusOf(l, m), ",")
+	}
 	if w.ref.Generation == 0 {
 		return env, defaults
 	}
@@ -81,7 +87,7 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		"HOROVOD_CROSS_SIZE":           n(m.CrossSize),
 	})
 	if l.Spec.Processes.VirtualLocalRank {
-		c.oneDevice(env, m.LocalRank)
+		c.oneDevice(env, m.LocalRank, dealt)
 	}
 	return env, defaults
 }
@@ -100,6 +106,35 @@ func firstOfNode(l events.Launch, m events.LaunchMember) events.LaunchMember {
 // visibleDevices are the variables that hide GPUs from a program: those of CUDA and of ROCm.
 var visibleDevices = []string{"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
 
+// gpusOf returns the GPUs that a worker sees: those of its job's slots on the node, in the order of
+// local ranks, because programs take the GPU with the number of theirs. Of two jobs on a node each
+// has its own.
+//
+// Example: slots 0, 1 and 3 of a node are of one job. Its workers see the GPUs 0, 1 and 3, and
+// torch.device("cuda", LOCAL_RANK) is for the third one, with local rank 2, the GPU 3.
+//
+// Of instances (MIG) CUDA uses one in a process, so a worker sees its own alone.
+func (c Config) gpusOf(l events.Launch, m events.LaunchMember) (ids []string) {
+	if int(m.Place.Slot) >= len(c.GPUs) {
+		return nil
+	}
+	own := c.GPUs[m.Place.Slot]
+	if l.Spec.Processes.VirtualLocalRank || strings.HasPrefix(own, "MIG-") {
+		return []string{own}
+	}
+	slots := make([]int, 0, len(l.Members))
+	for _, x := range l.Members {
+		slots = append(slots, int(x.Place.Slot))
+	}
+	slices.Sort(slots)
+	for _, slot := range slots {
+		if slot < len(c.GPUs) {
+			ids = append(ids, c.GPUs[slot])
+		}
+	}
+	return ids
+}
+
 // VisibleDevices returns those that are set.
 func VisibleDevices(lookup func(string) (string, bool)) map[string]string {
 	set := map[string]string{}
@@ -111,9 +146,13 @@ func VisibleDevices(lookup func(string) (string, bool)) map[string]string {
 	return set
 }
 
-// oneDevice makes the GPU of a local rank the only one that its worker sees, as its number 0.
-func (c Config) oneDevice(env map[string]string, rank int) {
+// oneDevice makes the GPU of a local rank the only one that its worker sees, as its number 0; dealt
+// = it is already.
+func (c Config) oneDevice(env map[string]string, rank int, dealt bool) {
 	env["LOCAL_RANK"] = "0"
+	if dealt {
+		return
+	}
 	for i, name := range visibleDevices {
 		visible, given := env[name]
 		if !given {

@@ -119,3 +119,49 @@ func TestTorchrunsVariables(t *testing.T) {
 	env, _ = run(two, 1, Config{Devices: map[string]string{"CUDA_VISIBLE_DEVICES": "4,7"}}, own, map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
 	expect(env, map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-b"})
 }
+
+// TestGPUsOfAJob: a job sees the GPUs of its slots, in the order of local ranks.
+func TestGPUsOfAJob(t *testing.T) {
+	four := Config{GPUs: []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}}
+	mig := Config{GPUs: []string{"MIG-a", "MIG-b"}}
+	for name, c := range map[string]struct {
+		c       Config
+		slots   []ident.Slot // the first is the worker's
+		virtual bool
+		chosen  string
+		want    string
+	}{
+		"all":                           {c: four, slots: []ident.Slot{3, 0, 1, 2}, want: "GPU-a,GPU-b,GPU-c,GPU-d"},
+		"another job has the first two": {c: four, slots: []ident.Slot{2, 3}, want: "GPU-c,GPU-d"},
+		"one is in quarantine":          {c: four, slots: []ident.Slot{3, 0, 1}, want: "GPU-a,GPU-b,GPU-d"},
+		"virtual local rank":            {c: four, slots: []ident.Slot{3, 2}, virtual: true, want: "GPU-d"},
+		"the job says which":            {c: four, slots: []ident.Slot{3, 2}, chosen: "7", want: "7"},
+		"and has them one by one":       {c: four, slots: []ident.Slot{3, 2}, virtual: true, chosen: "6,7", want: "7"},
+		"instances":                     {c: mig, slots: []ident.Slot{1, 0}, want: "MIG-b"},
+		"instances, one by one":         {c: mig, slots: []ident.Slot{1, 0}, virtual: true, want: "MIG-b"},
+		"none are known":                {slots: []ident.Slot{1, 0}, want: ""},
+	} {
+		for _, generation := range []ident.Generation{0, 3} { // recovery in the process, and by restart
+			if generation == 0 && c.virtual {
+				continue // it is of recovery by restart
+			}
+			l := events.Launch{Job: "j", World: len(c.slots), Generation: generation, Spec: spec.Job{Processes: spec.Processes{VirtualLocalRank: c.virtual}}.WithDefaults()}
+			if c.chosen != "" {
+				l.Spec.Env = map[string]string{"CUDA_VISIBLE_DEVICES": c.chosen}
+			}
+			for _, slot := range c.slots {
+				lower := 0
+				for _, other := range c.slots {
+					if other < slot {
+						lower++
+					}
+				}
+				l.Members = append(l.Members, events.LaunchMember{Member: tables.Member{Place: ident.Place{Node: "b", Slot: slot}, Rank: ident.Rank(lower), LocalRank: lower, LocalSize: len(c.slots)}})
+			}
+			env, _ := c.c.environment(l, l.Members[0], &incarnation{ref: tables.WorkerRef{Generation: generation, Incarnation: "01W"}})
+			if got := env["CUDA_VISIBLE_DEVICES"]; got != c.want {
+				t.Errorf("%s, generation %d: %q, want %q", name, generation, got, c.want)
+			}
+		}
+	}
+}

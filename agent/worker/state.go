@@ -22,6 +22,7 @@ type Config struct {
 	Socket    string            // path of the worker API
 	ErrorDir  string            // directory of TORCHELASTIC_ERROR_FILE
 	Devices   map[string]string // variables of the agent that hide GPUs, such as CUDA_VISIBLE_DEVICES
+	GPUs      []string          // those of the slots, as CUDA_VISIBLE_DEVICES names them; nil = workers see all
 }
 
 // State is the state of the state machine. Step returns the next one; the jobs in it are changed in

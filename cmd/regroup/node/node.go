@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +46,7 @@ func list(env command.Env) *cobra.Command {
 		}
 		header := []string{"NODE", "STATE", "SLOTS", "USED", "SINCE"}
 		if form.Is(command.Wide) {
-			header = append(header, "ADDRESS", "VERSION", "INCARNATION")
+			header = append(header, "GPUS", "ADDRESS", "VERSION", "INCARNATION")
 		}
 		return command.Print(env, cmd, form, withUse(nodes, pool), command.Columns[used]{
 			Name: func(n used) string { return string(n.Node) }, None: "no nodes; start an agent on each machine: regroup agent", Header: header,
@@ -81,12 +82,28 @@ func row(env command.Env, p screen.Palette, n used, wide bool) []string {
 	}
 	r := []string{string(n.Node), state, fmt.Sprintf("%d/%d", n.Usable, n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}
 	if wide {
-		r = append(r, n.Address, cmp.Or(n.Version, "-"), string(n.Incarnation))
+		r = append(r, gpus(n.GPUs), n.Address, cmp.Or(n.Version, "-"), string(n.Incarnation))
 	}
 	if why := reasons(env, n.NodeView); why != "" {
 		r = append(r, p.Faint(why))
 	}
 	return r
+}
+
+// gpus says which GPUs there are, as 8 x NVIDIA H100 80GB HBM3.
+func gpus(all []events.GPU) string {
+	var models []string
+	number := map[string]int{}
+	for _, g := range all {
+		model := cmp.Or(g.Model, "?")
+		if number[model]++; number[model] == 1 {
+			models = append(models, model)
+		}
+	}
+	for i, model := range models {
+		models[i] = fmt.Sprintf("%d x %s", number[model], model)
+	}
+	return cmp.Or(strings.Join(models, ", "), "-")
 }
 
 func drain(env command.Env) *cobra.Command {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/gpus"
 	"github.com/regroup-io/regroup/agent/logs"
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/agent/statedir"
@@ -26,7 +28,8 @@ import (
 type AgentConfig struct {
 	Join      string        `envconfig:"JOIN" desc:"agent alone: join token of regroup auth issue agent NODE --token, @FILE or - for standard input; empty = the one of an earlier start, if no server is given"`
 	Node      string        `envconfig:"NODE" flag:"node" usage:"name of this node (%); default: the host's" desc:"name of this node; empty = the host's name"`
-	Slots     int           `envconfig:"SLOTS" flag:"slots" usage:"workers that fit on this node (%); default: one per core" desc:"workers that fit on this node; 0 = one per core"`
+	Slots     int           `envconfig:"SLOTS" flag:"slots" usage:"workers that fit on this node (%); default: one per GPU, or without one per core" desc:"workers that fit on this node; 0 = one per GPU, or without one per core"`
+	GPUs      string        `envconfig:"GPUS" flag:"gpus" usage:"'WHICH' GPUs the workers of this node may use: auto, none, or names as in CUDA_VISIBLE_DEVICES; with as many slots as GPUs each slot has one (%); default: auto for an agent that is not of one job, else workers see all" desc:"GPUs that workers of this node may use: auto, none, or names as in CUDA_VISIBLE_DEVICES; empty = auto for an agent that is not of one job, else workers see all"`
 	Advertise string        `envconfig:"ADVERTISE" flag:"advertise" usage:"host under which workers of other nodes reach this one (%)" desc:"host under which workers of other nodes reach this one; empty = that from which it reaches the broker"`
 	DataPorts string        `envconfig:"DATA_PORTS" flag:"data-ports" usage:"low-high: ports on which workers listen (%); default: any" desc:"ports on which workers listen, low-high; empty = any"`
 	Heartbeat time.Duration `envconfig:"HEARTBEAT" flag:"heartbeat" usage:"time between heartbeats (%)" default:"500ms" desc:"time between heartbeats"`
@@ -89,6 +92,17 @@ type agentOptions struct {
 }
 
 func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, error) {
+	var devices []events.GPU
+	if a.GPUs != "" {
+		var err error
+		if devices, err = gpus.Find(context.Background(), a.GPUs); err != nil {
+			return nil, err
+		}
+		a.Slots = cmp.Or(a.Slots, len(devices))
+		if n := len(devices); n > 0 && n != a.Slots {
+			p.Logger.Info("slots have no GPUs of their own: there are not as many", "gpus", n, "slots", a.Slots)
+		}
+	}
 	found := a.Advertise == ""
 	server := p.Config.Server
 	if a = a.Filled(); found {
@@ -126,7 +140,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	}
 	return agent.New(agent.Options{
 		Reachable: reachable, Version: p.Config.Version,
-		Node: ident.NodeID(a.Node), Slots: a.Slots, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
+		Node: ident.NodeID(a.Node), Slots: a.Slots, GPUs: devices, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
 		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
 			Logs:      logs.Config{Rate: p.Conn.Amounts().Bytes / 2}, // the rest is for all else that it publishes
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
@@ -193,6 +207,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 			if join.Run != "" {
 				return joinJob(ctx, p, a, join, args, consoleOf(cmd), current.Store)
 			}
+			a.GPUs = cmp.Or(a.GPUs, gpus.Auto)
 			return withHealth(ctx, p, nil, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func() (func(context.Context) error, error) {
 					run, err := newAgent(p, a, agentOptions{})
@@ -204,7 +219,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 						return nil, err
 					}
 					current.Store(run)
-					p.Logger.Info("agent runs", "node", a.Filled().Node, "slots", a.Filled().Slots, "incarnation", string(run.Incarnation()))
+					p.Logger.Info("agent runs", "node", a.Filled().Node, "slots", run.Slots(), "incarnation", string(run.Incarnation()))
 					return func(ctx context.Context) error {
 						defer off()
 						return run.Run(ctx)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/agent"
+	"github.com/regroup-io/regroup/agent/gpus"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/jetstream/server"
@@ -55,6 +56,7 @@ agents of other machines are used if it names them.`,
 			if !noAgent {
 				mine := *a
 				mine.DepartWithin = 0 // the services stop too, so the work cannot move
+				mine.GPUs = cmp.Or(mine.GPUs, gpus.Auto)
 				if run, err = NewAgent(l.Process, mine); err != nil {
 					return err
 				}

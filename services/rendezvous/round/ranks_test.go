@@ -43,8 +43,8 @@ func wire(members []tables.Member) []string {
 }
 
 // TestWorkedExamples has every worked example of Horovod's slot assignment with the effect of its
-// host order. Where Horovod orders hosts by arrival, assign keeps the order of the generation before,
-// and orders the others by name.
+// host order. Where Horovod orders hosts by arrival, assign keeps the order of the generation
+// before, and orders the others by name.
 func TestWorkedExamples(t *testing.T) {
 	cases := []struct {
 		name   string
