@@ -150,7 +150,7 @@ func parse(table string) (found []events.GPU, divided bool, err error) {
 //	GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-...)
 //	  MIG 3g.20gb     Device  0: (UUID: MIG-b8a2e2f0-...)
 //
-// Their memory is in the name of their kind, in GB.
+// How much memory they have is not said, but for a round number in the name of their kind.
 func instances(gpus []events.GPU, lines string) (found []events.GPU) {
 	parts := map[string][]events.GPU{}
 	var of events.GPU
@@ -167,12 +167,7 @@ func instances(gpus []events.GPU, lines string) (found []events.GPU) {
 				}
 			}
 		case f[0] == "MIG" && len(f) > 1:
-			g := events.GPU{ID: id, Model: of.Model + " MIG " + f[1]}
-			if _, size, found := strings.Cut(f[1], "."); found {
-				gb, _ := strconv.Atoi(strings.TrimRight(size, "gb+me"))
-				g.MemoryMiB = gb * 1000 * 1000 * 1000 >> 20
-			}
-			parts[of.ID] = append(parts[of.ID], g)
+			parts[of.ID] = append(parts[of.ID], events.GPU{ID: id, Model: of.Model + " MIG " + f[1]})
 		}
 	}
 	for _, g := range gpus {

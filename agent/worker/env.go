@@ -47,10 +47,11 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 	if len(l.Members) == 1 {
 		delete(defaults, "OMP_NUM_THREADS") // nobody competes with it for the processors
 	}
+	gpus := c.gpusOf(l, m)
 	_, chosen := l.Spec.Env[visibleDevices[0]]
-	dealt := c.gpusOf(l, m) != nil && !chosen
+	dealt := gpus != nil && !chosen
 	if dealt {
-		env[visibleDevices[0]] = strings.Join(c.gpusOf(l, m), ",")
+		env[visibleDevices[0]] = strings.Join(gpus, ",")
 	}
 	if w.ref.Generation == 0 {
 		return env, defaults
