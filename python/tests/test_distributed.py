@@ -28,6 +28,9 @@ class Distributed(unittest.TestCase):
     def test_two(self):
         self.check(2)
 
+    def test_beside_another_backend(self):
+        launch.check(self, "tests.ranks.several_backends", 2)
+
     def test_four(self):
         self.check(4)
 

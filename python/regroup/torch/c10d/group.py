@@ -8,12 +8,13 @@ group that is for them each time.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, List, Set
+import inspect
+from typing import Any, Callable, List, Set, Union
 
 import torch
 import torch.distributed as dist
 
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, UnsupportedError
 from .. import rendezvous
 from .backend import Backend, DispatchedCompletedWork, Options
 from .operations import BACKEND
@@ -100,10 +101,25 @@ for _name in NAMES:
     setattr(Group, _name, _dispatch(_name))
 
 
-def create_group(opts: Any, options: Any) -> Group:
-    """Creates a group for torch, which gives its own options, and the caller's or None."""
-    options = options or Options(BACKEND, opts.timeout)
+def _beside_others() -> bool:
+    """Whether torch is making a group with several backends, such as "cpu:regroup,cuda:nccl". A Group
+    takes the place of all of them. What a backend is made with does not say it; the function that
+    calls for it has it in a variable."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
+        frame = frame.f_back
+    config = None if frame is None else frame.f_locals.get("backend_config")
+    return config is not None and len(set(config.get_device_backend_map().values())) > 1
+
+
+def create_group(opts: Any, options: Any) -> Union[Group, Backend]:
+    """Creates a group for torch, which gives its own options, and the caller's or None; or one of the
+    backends of a group."""
+    options, beside = options or Options(BACKEND, opts.timeout), _beside_others()
+    if opts.enable_reconfigure and beside:
+        raise UnsupportedError("enable_reconfigure: a group with several backends cannot be reconfigured")
     comm = None
     if not opts.enable_reconfigure:
         comm = rendezvous.connect(opts.store, opts.group_rank, opts.group_size, opts.timeout)
-    return Group(opts, Backend(opts.store, comm, opts.group_rank, opts.group_size, options))
+    backend = Backend(opts.store, comm, opts.group_rank, opts.group_size, options)
+    return backend if beside else Group(opts, backend)
