@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/regroup-io/regroup/collective/internal/contention"
 )
 
 // Group is one member of a group. It runs one operation at a time, and all members must call the
@@ -23,7 +25,7 @@ type Group struct {
 	base       []uint64 // every member's progress counter at the start of the round
 	spins      int      // how often a waiting member polls before it sleeps
 	yields     int      // how often it yields the processor and polls again before it sleeps
-	contention contention
+	contention contention.State
 	began      time.Time
 	vm         bool // members can read each other's memory
 	peers      []peer

@@ -91,9 +91,6 @@ func futexWait(word *uint32, v uint32, most time.Duration) bool {
 	return err != syscall.ETIMEDOUT
 }
 
-// yield lets another thread run on this processor.
-func yield() { _, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
-
 // futexWake wakes all sleepers.
 func futexWake(word *uint32) {
 	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexOpWake, 1<<30, 0, 0, 0)

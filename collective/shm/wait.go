@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/regroup-io/regroup/collective/internal/contention"
 )
 
 // ErrAborted is the error of operations after Abort.
@@ -64,7 +66,7 @@ const spinsPerLook = 128
 // poll polls for as long as that is expected to be quicker than to sleep and to be woken.
 func (g *Group) poll(c *atomic.Uint64, v uint64) bool {
 	now := g.now()
-	if g.contention.sleeps(now) {
+	if g.contention.Sleeps(now) {
 		return false
 	}
 	for n := spinsPerLook; n < g.spins; n += spinsPerLook {
@@ -74,16 +76,16 @@ func (g *Group) poll(c *atomic.Uint64, v uint64) bool {
 			}
 			pause()
 		}
-		if g.contention.noticed(&now, g.now()) {
+		if g.contention.Noticed(&now, g.now()) {
 			return c.Load() >= v
 		}
 	}
 	for range g.yields {
-		yield()
+		contention.Yield()
 		if c.Load() >= v {
 			return true
 		}
-		if g.contention.noticed(&now, g.now()) {
+		if g.contention.Noticed(&now, g.now()) {
 			return c.Load() >= v
 		}
 	}
@@ -147,41 +149,3 @@ func (g *Group) wakeUp() {
 
 // WaitTime is how long operations of this member have slept for another one.
 func (g *Group) WaitTime(rank int) time.Duration { return time.Duration(g.waited[rank].Load()) }
-
-// contention tells a waiting member whether other programs want its processor. It then sleeps at
-// once: a thread that polls uses up its turn, and the turns of those that it yields to come first,
-// while a thread that sleeps is woken when its member of the group has something for it.
-//
-// A member notices when it polls: it does not run for a millisecond, as nothing but a thread that
-// computes takes a processor for that long. It then sleeps for a while before it polls again, and
-// for twice as long each time that it finds the processor taken soon after.
-type contention struct {
-	until time.Duration // when polling is tried again
-	pause time.Duration // the newest
-}
-
-const (
-	takenFor   = time.Millisecond
-	firstPause = 100 * time.Millisecond
-	lastPause  = 2 * time.Second
-)
-
-// sleeps reports whether a member should sleep without polling.
-func (c *contention) sleeps(now time.Duration) bool { return now < c.until }
-
-// noticed reports whether the processor was taken between two looks of a polling member, and keeps
-// the time of the newest.
-func (c *contention) noticed(before *time.Duration, now time.Duration) bool {
-	gap := now - *before
-	*before = now
-	if gap < takenFor {
-		return false
-	}
-	if c.pause > 0 && now < c.until+c.pause {
-		c.pause = min(2*c.pause, lastPause)
-	} else {
-		c.pause = firstPause
-	}
-	c.until = now + c.pause
-	return true
-}

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/regroup-io/regroup/collective/internal/contention"
 	"github.com/regroup-io/regroup/collective/internal/control"
 	"github.com/regroup-io/regroup/collective/internal/frame"
 	"github.com/regroup-io/regroup/collective/kernel"
@@ -71,21 +72,52 @@ func New(session *control.Session, cfg Config) *Engine {
 	}
 	e.p2p = p2p{session: session, local: &e.local, cfg: &e.cfg, peers: map[p2pPeer]*p2pConns{}}
 	e.executor = executor{
-		session: session, cfg: &e.cfg, conns: &e.conns, ctx: &e.op, spins: spins(cfg),
+		session: session, cfg: &e.cfg, conns: &e.conns, ctx: &e.op, waits: waitsOf(cfg),
 		sentMore: make(chan struct{}, 1), recvMore: make(chan struct{}, 1),
 		startSend: make(chan struct{}, 1), sendDone: make(chan error, 1),
 	}
 	return e
 }
 
-// spins is how often a thread polls before it sleeps: for about 20 µs, less than a wake-up takes.
-// With more ranks than processors on this machine, polling would keep the rank from running that it
-// waits for.
-func spins(cfg Config) int {
+// waits is how a thread waits that can neither send nor receive.
+type waits struct {
+	spins      int // how often it polls before it sleeps
+	yields     int // how often it yields the processor and polls again
+	contention contention.State
+	began      time.Time
+	looked     time.Duration // when it last polled, since then
+}
+
+// waitsOf: 64 polls are about 20 µs, less than a wake-up takes. With more ranks than processors on
+// this machine, polling would keep the rank from running that it waits for, so it yields to that.
+func waitsOf(cfg Config) waits {
+	w := waits{began: time.Now()}
 	if cmp.Or(cfg.LocalSize, cfg.World) > runtime.NumCPU() {
-		return 0
+		w.yields = 100
+	} else {
+		w.spins = 64
 	}
-	return 64
+	return w
+}
+
+// again reports whether it should poll once more, when it has done that so many times, rather than
+// sleep.
+func (w *waits) again(polls int) bool {
+	switch {
+	case polls < w.spins:
+		return true
+	case polls >= w.spins+w.yields:
+		return false
+	}
+	now := time.Since(w.began)
+	if polls == w.spins {
+		w.looked = now
+	}
+	if w.contention.Sleeps(now) || w.contention.Noticed(&w.looked, now) {
+		return false
+	}
+	contention.Yield()
+	return true
 }
 
 // Dial begins what Connect needs, while the session connects. The caller calls stop after both.

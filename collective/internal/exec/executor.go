@@ -19,7 +19,7 @@ type executor struct {
 	cfg     *Config
 	conns   *connTable
 	ctx     *opContext
-	spins   int // how often a thread polls before it sleeps
+	waits   waits
 
 	plan     schedule.Plan
 	op       frame.Descriptor

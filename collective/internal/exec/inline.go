@@ -53,7 +53,7 @@ func (x *executor) runInline() error {
 		switch {
 		case moved:
 			idle = 0
-		case idle < x.spins:
+		case x.waits.again(idle):
 			idle++
 		default:
 			x.sleep(in, body, out)
