@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	// visible is the variable in which CUDA is told what a process may use.
+	// visible is CUDA's variable with the GPUs that a process may use.
 	visible = "CUDA_VISIBLE_DEVICES"
 	// control is the file of the driver. Where it is missing there is no GPU that could be used.
 	control = "/dev/nvidiactl"
@@ -145,7 +145,7 @@ func parse(table string) (found []events.GPU, divided bool, err error) {
 	return found, divided, nil
 }
 
-// instances replaces divided GPUs by their instances, which are told in lines like
+// instances replaces divided GPUs by their instances, which have lines like
 //
 //	GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-...)
 //	  MIG 3g.20gb     Device  0: (UUID: MIG-b8a2e2f0-...)

@@ -47,7 +47,8 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 	if len(l.Members) == 1 {
 		delete(defaults, "OMP_NUM_THREADS") // nobody competes with it for the processors
 	}
-	gpus := c.gpusOf(l, m)
+	one := l.Spec.Processes.VirtualLocalRank && w.ref.Generation != 0
+	gpus := c.gpusOf(l, m, one)
 	_, chosen := l.Spec.Env[visibleDevices[0]]
 	dealt := gpus != nil && !chosen
 	if dealt {
@@ -87,7 +88,7 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		"HOROVOD_CROSS_RANK":           n(m.CrossRank),
 		"HOROVOD_CROSS_SIZE":           n(m.CrossSize),
 	})
-	if l.Spec.Processes.VirtualLocalRank {
+	if one {
 		c.oneDevice(env, m.LocalRank, dealt)
 	}
 	return env, defaults
@@ -114,13 +115,14 @@ var visibleDevices = []string{"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
 // Example: slots 0, 1 and 3 of a node are of one job. Its workers see the GPUs 0, 1 and 3, and
 // torch.device("cuda", LOCAL_RANK) is for the third one, with local rank 2, the GPU 3.
 //
-// Of instances (MIG) CUDA uses one in a process, so a worker sees its own alone.
-func (c Config) gpusOf(l events.Launch, m events.LaunchMember) (ids []string) {
+// Of instances (MIG) CUDA uses one in a process, so a worker sees its own alone, as it does with
+// one.
+func (c Config) gpusOf(l events.Launch, m events.LaunchMember, one bool) (ids []string) {
 	if int(m.Place.Slot) >= len(c.GPUs) {
 		return nil
 	}
 	own := c.GPUs[m.Place.Slot]
-	if l.Spec.Processes.VirtualLocalRank || strings.HasPrefix(own, "MIG-") {
+	if one || strings.HasPrefix(own, "MIG-") {
 		return []string{own}
 	}
 	slots := make([]int, 0, len(l.Members))

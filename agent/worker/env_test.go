@@ -130,20 +130,22 @@ func TestGPUsOfAJob(t *testing.T) {
 		virtual bool
 		chosen  string
 		want    string
+		inPlace string // with recovery in the process, where local ranks are never virtual; "" = the same
 	}{
 		"all":                           {c: four, slots: []ident.Slot{3, 0, 1, 2}, want: "GPU-a,GPU-b,GPU-c,GPU-d"},
 		"another job has the first two": {c: four, slots: []ident.Slot{2, 3}, want: "GPU-c,GPU-d"},
 		"one is in quarantine":          {c: four, slots: []ident.Slot{3, 0, 1}, want: "GPU-a,GPU-b,GPU-d"},
-		"virtual local rank":            {c: four, slots: []ident.Slot{3, 2}, virtual: true, want: "GPU-d"},
+		"virtual local rank":            {c: four, slots: []ident.Slot{3, 2}, virtual: true, want: "GPU-d", inPlace: "GPU-c,GPU-d"},
 		"the job says which":            {c: four, slots: []ident.Slot{3, 2}, chosen: "7", want: "7"},
-		"and has them one by one":       {c: four, slots: []ident.Slot{3, 2}, virtual: true, chosen: "6,7", want: "7"},
+		"and has them one by one":       {c: four, slots: []ident.Slot{3, 2}, virtual: true, chosen: "6,7", want: "7", inPlace: "6,7"},
 		"instances":                     {c: mig, slots: []ident.Slot{1, 0}, want: "MIG-b"},
 		"instances, one by one":         {c: mig, slots: []ident.Slot{1, 0}, virtual: true, want: "MIG-b"},
 		"none are known":                {slots: []ident.Slot{1, 0}, want: ""},
 	} {
 		for _, generation := range []ident.Generation{0, 3} { // recovery in the process, and by restart
-			if generation == 0 && c.virtual {
-				continue // it is of recovery by restart
+			want := c.want
+			if generation == 0 && c.inPlace != "" {
+				want = c.inPlace
 			}
 			l := events.Launch{Job: "j", World: len(c.slots), Generation: generation, Spec: spec.Job{Processes: spec.Processes{VirtualLocalRank: c.virtual}}.WithDefaults()}
 			if c.chosen != "" {
@@ -159,8 +161,8 @@ func TestGPUsOfAJob(t *testing.T) {
 				l.Members = append(l.Members, events.LaunchMember{Member: tables.Member{Place: ident.Place{Node: "b", Slot: slot}, Rank: ident.Rank(lower), LocalRank: lower, LocalSize: len(c.slots)}})
 			}
 			env, _ := c.c.environment(l, l.Members[0], &incarnation{ref: tables.WorkerRef{Generation: generation, Incarnation: "01W"}})
-			if got := env["CUDA_VISIBLE_DEVICES"]; got != c.want {
-				t.Errorf("%s, generation %d: %q, want %q", name, generation, got, c.want)
+			if got := env["CUDA_VISIBLE_DEVICES"]; got != want {
+				t.Errorf("%s, generation %d: %q, want %q", name, generation, got, want)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ func TestAMemberUnderContentionSleepsAtOnce(t *testing.T) {
 	slept := make(chan struct{}, 100)
 	g := b.groups[0]
 	g.spins, g.yields = 1<<40, 1<<40 // it would poll for ever
-	g.contention.Pause(time.Hour)
+	g.contention.Noticed(new(time.Duration), time.Hour) // it has not run for an hour
 	g.OnSleep = func() { slept <- struct{}{} }
 	err := each(2, func(rank int) error {
 		if rank == 1 {

@@ -27,9 +27,6 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// Pause has a member sleep until then.
-func (c *State) Pause(until time.Duration) { c.until = until }
-
 // Sleeps reports whether a member should sleep without polling.
 func (c *State) Sleeps(now time.Duration) bool { return now < c.until }
 

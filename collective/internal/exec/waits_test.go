@@ -19,12 +19,12 @@ func TestWaits(t *testing.T) {
 			t.Errorf("after %d polls: again = %v", polls, got)
 		}
 	}
-	w.contention.Pause(time.Hour)
+	w.contention.Noticed(new(time.Duration), time.Hour) // it has not run for an hour
 	if !w.again(1) || w.again(2) {
 		t.Error("under contention it does not sleep once it has polled")
 	}
 	w = waits{yields: 3, began: time.Now().Add(-time.Second)} // it last looked a second ago
-	if w.again(1) || w.again(0) {
+	if w.again(1) || !w.contention.Sleeps(w.looked) {
 		t.Error("it has not noticed that its processor was taken")
 	}
 }

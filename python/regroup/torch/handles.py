@@ -68,7 +68,7 @@ class Handle:
 class LaterHandle(Handle):
     """An operation that begins when another one has ended, which says how much memory it needs. begin
     waits for that and returns the handle. It runs on a thread of its own, so that ranks may start such
-    operations in any order; what it does on a GPU comes after what is queued on the stream now."""
+    operations in any order; what it does on a GPU comes after the work that the stream has now."""
 
     __slots__ = ("_thread", "_begun")
 

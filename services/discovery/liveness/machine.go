@@ -180,7 +180,8 @@ func (t *transition) hello(b events.NodeHello) {
 		t.setHostEntry(*b.HostEntry)
 	}
 	same := b.Incarnation == v.Incarnation
-	changed := b.Slots != v.Slots || b.Address != v.Address || !slices.Equal(b.GPUs, v.GPUs)
+	changed := b.Slots != v.Slots || b.Address != v.Address
+	v.Version, v.GPUs = b.Version, b.GPUs // for people: no fact tells them
 	if same {
 		if t.noteConnection(b.Link) {
 			return
@@ -197,7 +198,7 @@ func (t *transition) hello(b events.NodeHello) {
 	case same && v.State == events.NodeStateLost:
 		reason = "came back after it was lost"
 	case same:
-		reason = "has changed its slots, GPUs or address"
+		reason = "has changed its slots or address"
 	case v.State != "":
 		reason = "came back as a new incarnation"
 		if t.s.alive() {
@@ -211,7 +212,7 @@ func (t *transition) hello(b events.NodeHello) {
 		t.endedBy(b)
 		t.newIncarnation(b)
 	}
-	v.Slots, v.Address, v.Version, v.GPUs = b.Slots, b.Address, b.Version, b.GPUs
+	v.Slots, v.Address = b.Slots, b.Address
 	t.setState(events.NodeStateReady, reason)
 	t.publish(events.NodeJoined{NodeFact: t.fact()})
 	t.draining()
