@@ -12,7 +12,7 @@ func TestAMemberUnderContentionSleepsAtOnce(t *testing.T) {
 	b := newBand(t, 2)
 	slept := make(chan struct{}, 100)
 	g := b.groups[0]
-	g.spins, g.yields = 1<<40, 1<<40 // it would poll for ever
+	g.spins, g.yields = 1<<40, 1<<40                    // it would poll for ever
 	g.contention.Noticed(new(time.Duration), time.Hour) // it has not run for an hour
 	g.OnSleep = func() { slept <- struct{}{} }
 	err := each(2, func(rank int) error {
