@@ -334,13 +334,23 @@ func assign(places []ident.Place, before map[ident.NodeID]int, hosts []ident.Nod
 			members = append(members, tables.Member{Place: p})
 		}
 	}
+	room := make([]int, len(stay)) // how many ranks may come before each so that nobody behind moves back
+	for i, at := len(stay)-1, len(order)-count(more); i >= 0; i-- {
+		at -= len(stay[i])
+		room[i] = rank(stay[i][0].Node) - at
+		if i < len(stay)-1 {
+			room[i] = min(room[i], room[i+1])
+		}
+	}
+	came := 0
 	for i, node := range stay {
-		for gap := rank(node[0].Node) - len(members); i > 0 && gap > 0; gap = rank(node[0].Node) - len(members) {
-			fits := slices.IndexFunc(more, func(n []ident.Place) bool { return len(n) <= gap })
+		for i > 0 {
+			fits := slices.IndexFunc(more, func(n []ident.Place) bool { return came+len(n) <= room[i] })
 			if fits < 0 {
 				break
 			}
 			add(more[fits])
+			came += len(more[fits])
 			more = slices.Delete(more, fits, fits+1)
 		}
 		add(node)
@@ -350,4 +360,11 @@ func assign(places []ident.Place, before map[ident.NodeID]int, hosts []ident.Nod
 	}
 	members.Number()
 	return members
+}
+
+func count(nodes [][]ident.Place) (n int) {
+	for _, node := range nodes {
+		n += len(node)
+	}
+	return n
 }
