@@ -101,6 +101,10 @@ func TestWorkedExamples(t *testing.T) {
 			want: "a/0 0,3,0,1,0,3; e/0 1,3,0,1,1,3; c/0 2,3,0,1,2,3",
 		},
 		{
+			name: "a node that has more workers than before needs the gap itself", nodes: "a:1 c:3 d:1 e:1", before: map[ident.NodeID]int{"a": 0, "c": 2, "d": 4},
+			want: "a/0 0,6,0,1,0,4; c/0 1,6,0,3,1,4; c/1 2,6,1,3,0,1; c/2 3,6,2,3,0,1; d/0 4,6,0,1,2,4; e/0 5,6,0,1,3,4",
+		},
+		{
 			name: "who is cut takes no ranks", nodes: "a:1 c:1 e:1", before: map[ident.NodeID]int{"a": 0, "c": 2}, max: 2,
 			want: "a/0 0,2,0,1,0,2; c/0 1,2,0,1,1,2",
 		},
