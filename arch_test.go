@@ -63,7 +63,7 @@ var layers = []layer{
 	{"events/tables", []string{"events/columns", "events/errcode", "events/ident", "events/limits"}, nil, nil, "facts and views have lists of workers"},
 	{"events/bodies", []string{"events", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec"}, nil, nil, "every reader of messages decodes alike"},
 	{"internal/english", nil, nil, pureStd, "messages of every layer count things"},
-	{"events", []string{"events/broker", "events/columns", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
+	{"events", []string{"events/broker", "events/columns", "events/devices", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
 	{"events/access", []string{"events", "events/errcode", "events/ident"}, nil, pureStd, "who may do what is decided from the catalogue alone"},
 	{"events/cloudevent", []string{"events", "events/bodies", "events/broker", "events/errcode", "events/limits", "events/spec", "events/tracing"}, []string{"github.com/cloudevents/sdk-go/v2"}, nil, "it is the wire form, nothing else"},
 	{"events/document", []string{"events", "events/broker", "events/errcode", "events/limits"}, []string{"github.com/klauspost/compress/zstd"}, nil, "it is the stored form, nothing else"},
@@ -99,11 +99,12 @@ var layers = []layer{
 	{"agent/capture", []string{"agent/traceback", "events", "events/output", "events/tables"}, []string{"golang.org/x/sys"}, nil, "it reads pipes, nothing else"},
 	{"agent/cgroup", []string{"agent/procfs", "events/spec", "internal/workerprotocol"}, []string{"golang.org/x/sys"}, nil, "it is about control groups only"},
 	{"agent/errorfile", []string{"agent/traceback", "agent/worker", "events", "events/limits", "events/tables", "internal/readfile"}, nil, nil, "it reads a file of a worker, nothing else"},
-	{"agent/gpus", []string{"events", "events/errcode", "internal/spawn"}, nil, nil, "it looks at the machine, and decides nothing"},
+	{"events/devices", nil, nil, []string{"time"}, "documents and requests have it"},
+	{"agent/gpus", []string{"events/devices", "events/errcode", "events/limits", "internal/spawn", "internal/wait"}, []string{"golang.org/x/sys"}, nil, "it looks at the machine, and decides nothing"},
 	{"agent/logs", []string{"events", "events/broker", "events/errcode", "events/ident", "events/output", "internal/english", "internal/wait"}, []string{"golang.org/x/time"}, nil, "it writes to the log alone"},
 	{"agent/procfs", nil, nil, nil, "it reads what the kernel tells, and decides nothing"},
 	{"agent/traceback", []string{"events/limits", "events/tables"}, nil, nil, "it reads lines, nothing else"},
-	{"agent", []string{"agent/checkpoints", "agent/errorfile", "agent/logs", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/worker", "agent/workerapi", "events", "events/bodies", "events/broker", "events/cloudevent", "events/errcode", "events/ident", "events/limits", "events/output", "events/spec", "events/tracing", "internal/english", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
+	{"agent", []string{"agent/checkpoints", "agent/errorfile", "agent/logs", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/worker", "agent/workerapi", "events", "events/bodies", "events/broker", "events/cloudevent", "events/devices", "events/errcode", "events/ident", "events/limits", "events/output", "events/spec", "events/tracing", "internal/english", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/proc", []string{"agent/capture", "agent/cgroup", "agent/procfs", "agent/traceback", "agent/worker", "events", "events/errcode", "events/ident", "events/limits", "events/output", "events/spec", "internal/readfile", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"client", []string{"events", "events/cloudevent", "events/errcode", "events/ident", "events/limits", "events/spec", "internal/wait", "services/cluster/view"}, nil, nil, "programs of others import it"},
 	// What people and programs see of a cluster is made once: the command line prints it, and the
@@ -156,7 +157,7 @@ var layers = []layer{
 // reads these.
 var concurrent = []string{
 	"services/controller", "services/controller/controllertest", "services/gateway", "services/gateway/feed", "services/gateway/webhooks", "events/memory", "events/eventstest", "jetstream", "jetstream/inspect", "jetstream/server", "jetstream/shares",
-	"agent", "agent/capture", "agent/logs", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
+	"agent", "agent/capture", "agent/gpus", "agent/logs", "agent/proc", "agent/tcpstore", "agent/workerapi", "collective", "collective/internal/control",
 	"collective/internal/exec", "collective/internal/serial", "collective/internal/tagged", "collective/queue", "collective/tcp", "collective/shm", "collective/inproc", "collective/gpu", "collective/nccl", "collective/nccl/nccltest",
 	"collective/cabi", "collective/deathwatch", "elastic", "elastic/checkpoint", "elastic/shards", "elastic/statesync", "elastic/internal/agentclient", "elastic/internal/checkpointwriter",
 	"elastic/elastictest", "cmd/regroup/run", "cmd/regroup/torchrun", "cmd/regroup/serve",

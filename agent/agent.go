@@ -28,6 +28,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/wait"
@@ -57,6 +58,8 @@ type Agent struct {
 	via      sync.Map                    // JobID to string: the replica of the rendezvous to be asked first
 	beat     atomic.Int64                // heartbeat interval in nanoseconds that discovery asks for
 	patience atomic.Int64                // request timeout in nanoseconds that discovery asks for
+
+	gpus atomic.Pointer[[]devices.GPU] // as they were seen last
 
 	predecessors []ident.Incarnation // of the state folder
 
@@ -96,6 +99,7 @@ func New(o Options) (*Agent, error) {
 		stores: map[string]*tcpstore.Server{},
 	}
 	a.lease.a = a
+	a.gpus.Store(&o.GPUs)
 	a.submits.Dir = filepath.Join(o.StateDir, "submitted")
 	// A folder of its own: what ended jobs have left there is removed.
 	a.ckpts.Dir, a.ckpts.Space, a.ckpts.Free = filepath.Join(cmp.Or(o.Checkpoints, o.StateDir), "regroup-checkpoints"), o.CheckpointSpace, o.CheckpointFree

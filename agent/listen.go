@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
 )
@@ -58,6 +59,9 @@ func (a *Agent) listen(work context.Context) {
 		keepRunning("hearing who else comes", func() error {
 			return p.Signals.Hear(work, events.RendezvousStatusSubject(a.opt.Join.Job), "", func(_ string, data []byte) { a.member.gathered(data) }, nil)
 		})
+	}
+	if a.opt.WatchGPUs != nil {
+		a.tasks.Go(func() error { a.opt.WatchGPUs(work, a.gpusSeen); return nil })
 	}
 	a.tasks.Go(func() error { a.register(work); return nil })
 	a.tasks.Go(func() error { a.heartbeats(work); return nil })
@@ -113,7 +117,7 @@ func (a *Agent) register(work context.Context) {
 	for work.Err() == nil {
 		h := events.NodeHello{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: offered, Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
-			Version: a.opt.Version, GPUs: a.opt.GPUs, Departing: a.departing.Load(), Predecessors: a.predecessors,
+			Version: a.opt.Version, GPUs: *a.gpus.Load(), Departing: a.departing.Load(), Predecessors: a.predecessors,
 		}
 		pause := helloEvery
 		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
@@ -153,6 +157,19 @@ func (a *Agent) register(work context.Context) {
 		case <-a.hello:
 		case <-work.Done():
 		}
+	}
+}
+
+// gpusSeen takes the state of the GPUs. The next hello has it; a fault does not wait for that.
+func (a *Agent) gpusSeen(seen []devices.GPU, fault bool) {
+	a.gpus.Store(&seen)
+	if fault {
+		for i, g := range seen {
+			if g.Fault != nil {
+				a.opt.Logger.Warn("a GPU is at fault", "node", a.opt.Node, "gpu", g.ID, "number", i, "reason", g.Fault.Reason)
+			}
+		}
+		wait.Notify(a.hello)
 	}
 }
 

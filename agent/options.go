@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
@@ -77,9 +78,12 @@ type Options struct {
 	Node        ident.NodeID
 	Incarnation ident.Incarnation // empty = a new one
 	Slots       int
-	GPUs        []events.GPU // that workers may use; if there is one for each slot, they see those of their job alone
-	Advertise   string       // data-plane host that peers can reach
-	Version     string       // of this program, for people
+	GPUs        []devices.GPU // that workers may use; if there is one for each slot, they see those of their job alone
+	// WatchGPUs calls changed with the GPUs when their state was seen, fault: one has shown a fault,
+	// until ctx ends; nil = they are not watched.
+	WatchGPUs func(ctx context.Context, changed func(gpus []devices.GPU, fault bool))
+	Advertise string // data-plane host that peers can reach
+	Version   string // of this program, for people
 	// Reachable returns why peers cannot reach Advertise any more; nil = they can. It is asked
 	// whenever the connection to the broker has come back. May be nil.
 	Reachable   func() error

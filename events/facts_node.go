@@ -114,6 +114,8 @@ type Quarantine struct {
 	// Consecutive quarantines, one less for every hour without failures; 0 = only by hand.
 	Count  int  `json:"count"`
 	ByHand bool `json:"by_hand,omitempty"` // by a command
+	// Device: its GPU is at fault, see devices.Fault. That is known, and not inferred from workers.
+	Device bool `json:"device,omitempty"`
 }
 
 // QuarantinedSlot is a slot in quarantine: it keeps no worker and gets none.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
@@ -19,7 +20,7 @@ type NodeHello struct {
 	Slots       int               `json:"slots" bound:"slots"`
 	Address     string            `json:"address" bound:"word"`           // data-plane host that peers can reach
 	Version     string            `json:"version,omitempty" bound:"word"` // of the agent's program
-	GPUs        []GPU             `json:"gpus,omitempty"`
+	GPUs        []devices.GPU     `json:"gpus,omitempty"`
 	// Set by the replica that receives it: the node's entry in the host list; nil = no change.
 	HostEntry *HostEntry `json:"-"`
 	FleetSize int        `json:"-"` // like HostEntry: the number of nodes

@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/columns"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
@@ -43,7 +44,7 @@ type NodeView struct {
 	Slots            int                 `json:"slots"` // of the agent
 	Address          string              `json:"address"`
 	Version          string              `json:"version,omitempty"` // of the agent's program
-	GPUs             []GPU               `json:"gpus,omitempty"`
+	GPUs             []devices.GPU       `json:"gpus,omitempty"`
 	Reason           string              `json:"reason"`
 	Since            time.Time           `json:"since"`
 
@@ -59,11 +60,18 @@ type NodeView struct {
 	TimesLost uint64 `json:"times_lost,omitempty"`
 }
 
-// GPU is one that workers of a node may use. If a node has as many slots as GPUs, slot i has GPU i.
-type GPU struct {
-	ID        string `json:"id" bound:"word"`              // as CUDA_VISIBLE_DEVICES names it
-	Model     string `json:"model,omitempty" bound:"word"` // empty = unknown
-	MemoryMiB int    `json:"memory_mib,omitempty"`         // 0 = unknown
+// HasSlotGPUs reports whether each slot has a GPU of its own.
+func (n NodeView) HasSlotGPUs() bool { return n.Slots > 0 && len(n.GPUs) == n.Slots }
+
+// DevicesAtFault returns, by slot, whether it is in quarantine for a fault of its GPU.
+func (n NodeView) DevicesAtFault() []bool {
+	faults := make([]bool, n.Slots)
+	for _, q := range n.QuarantinedSlots {
+		if int(q.Slot) < n.Slots {
+			faults[q.Slot] = q.Device
+		}
+	}
+	return faults
 }
 
 // Schedulable reports whether new work may go to the node.

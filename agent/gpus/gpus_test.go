@@ -7,19 +7,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 )
 
-// machine puts an nvidia-smi first in PATH that says table when it is asked for the GPUs, and lines
-// when it is asked for a list; an empty table has it fail.
-func machine(t *testing.T, table, lines string) {
+// machine puts an nvidia-smi first in PATH that says table when it is asked for the GPUs, lines
+// when it is asked for a list, and what is in the file state of the folder when it is asked how
+// they are; an empty table or state has it fail.
+func machine(t *testing.T, table, lines string) (dir string) {
 	t.Helper()
-	dir := t.TempDir()
+	dir = t.TempDir()
 	for name, text := range map[string]string{"table": table, "lines": lines, "nvidia-smi": `#!/bin/sh
 dir=${0%/*}
 case "$1" in
 -L) cat "$dir/lines" ;;
 --query-gpu=uuid,name,memory.total,mig.mode.current) test -s "$dir/table" || { echo "NVIDIA-SMI has failed: no driver"; exit 9; }; cat "$dir/table" ;;
+--query-gpu=uuid,pci.bus_id,memory.used,*) test -s "$dir/state" || { cat "$dir/failure"; exit 15; }; cat "$dir/state" ;;
 *) exit 2 ;;
 esac
 `} {
@@ -28,27 +30,28 @@ esac
 		}
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return dir
 }
 
 const two = "GPU-aa11, NVIDIA H100 80GB HBM3, 81559, Disabled\nGPU-bb22, NVIDIA GB10, [N/A], [N/A]\n"
 
-var found = []events.GPU{{ID: "GPU-aa11", Model: "NVIDIA H100 80GB HBM3", MemoryMiB: 81559}, {ID: "GPU-bb22", Model: "NVIDIA GB10"}}
+var found = []devices.GPU{{ID: "GPU-aa11", Model: "NVIDIA H100 80GB HBM3", MemoryMiB: 81559}, {ID: "GPU-bb22", Model: "NVIDIA GB10"}}
 
 func TestFind(t *testing.T) {
 	machine(t, two, "")
 	for _, c := range []struct {
 		which, visible string // "-" = the variable is not set
-		want           []events.GPU
+		want           []devices.GPU
 	}{
 		{"auto", "-", found},
 		{"auto", "1", found[1:]},
-		{"auto", "1, 0", []events.GPU{found[1], found[0]}},
-		{"auto", "GPU-bb,GPU-aa11", []events.GPU{found[1], found[0]}},
+		{"auto", "1, 0", []devices.GPU{found[1], found[0]}},
+		{"auto", "GPU-bb,GPU-aa11", []devices.GPU{found[1], found[0]}},
 		{"auto", "0,-1,1", found[:1]},
 		{"auto", "2,0", nil},
 		{"auto", "", nil},
 		{"none", "-", nil},
-		{"3, GPU-cc", "0", []events.GPU{{ID: "3"}, {ID: "GPU-cc"}}},
+		{"3, GPU-cc", "0", []devices.GPU{{ID: "3"}, {ID: "GPU-cc"}}},
 	} {
 		t.Run(c.which+" of "+c.visible, func(t *testing.T) {
 			t.Setenv("CUDA_VISIBLE_DEVICES", c.visible)
@@ -75,7 +78,7 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bb22)
 `)
 	t.Setenv("CUDA_VISIBLE_DEVICES", "")
 	os.Unsetenv("CUDA_VISIBLE_DEVICES")
-	want := []events.GPU{
+	want := []devices.GPU{
 		{ID: "MIG-0001", Model: "NVIDIA A100-SXM4-40GB MIG 3g.20gb"},
 		{ID: "MIG-0002", Model: "NVIDIA A100-SXM4-40GB MIG 1g.5gb+me"},
 		{ID: "GPU-bb22", Model: "NVIDIA A100-SXM4-40GB", MemoryMiB: 40960},

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regroup-io/regroup/events"
+	"golang.org/x/sys/unix"
+
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/ident"
 )
 
@@ -27,7 +29,7 @@ func TestEachJobHasTheGPUsOfItsSlots(t *testing.T) {
 	c.services(1)
 	c.agent("node-a", 0)
 	c.nodes(time.Minute, "node-a")
-	if v := c.node("node-a"); v.Slots != 4 || len(v.GPUs) != 4 || v.GPUs[3] != (events.GPU{ID: "GPU-d", Model: "NVIDIA H100 80GB HBM3", MemoryMiB: 81559}) {
+	if v := c.node("node-a"); v.Slots != 4 || len(v.GPUs) != 4 || v.GPUs[3] != (devices.GPU{ID: "GPU-d", Model: "NVIDIA H100 80GB HBM3", MemoryMiB: 81559}) {
 		t.Errorf("%d slots, GPUs %+v", v.Slots, v.GPUs)
 	}
 	if out, errs, code := c.cli("node", "ls", "-o", "wide"); code != 0 || !strings.Contains(out, "4 x NVIDIA H100 80GB HBM3") {
@@ -62,5 +64,72 @@ func TestEachJobHasTheGPUsOfItsSlots(t *testing.T) {
 	}
 	for _, job := range jobs {
 		c.ends(job, time.Minute)
+	}
+}
+
+// TestAGPUAtFaultIsASlotInQuarantine: what the driver reports takes a worker from its GPU at once,
+// with the reason, and a GPU that nvidia-smi does not list any more is one, too.
+func TestAGPUAtFaultIsASlotInQuarantine(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	tools := t.TempDir()
+	replace := func(name, text string) { // at once: it may be read
+		t.Helper()
+		path := filepath.Join(tools, name)
+		if err := os.WriteFile(path+".new", []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := []string{"GPU-a, 00000000:3B:00.0, 1024, 50, 60, 0, 0\n", "GPU-b, 00000000:5E:00.0, 1024, 50, 61, 0, 0\n", "GPU-c, 00000000:AF:00.0, 1024, 50, 62, 0, 0\n"}
+	replace("state", strings.Join(rows, ""))
+	replace("nvidia-smi", `#!/bin/sh
+case "$1" in
+--query-gpu=uuid,name,*) for i in a b c; do echo "GPU-$i, NVIDIA H100 80GB HBM3, 81559, Disabled"; done ;;
+*) cat "${0%/*}/state" ;;
+esac
+`)
+	log := filepath.Join(tools, "kmsg")
+	if err := unix.Mkfifo(log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kernel, err := os.OpenFile(log, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	c.env = []string{"PATH=" + tools + ":" + os.Getenv("PATH"), "REGROUP_AGENT_GPU_LOG=" + log, "REGROUP_AGENT_GPU_POLL=1s", "REGROUP_DISCOVERY_QUARANTINE_FIRST=10m"}
+	c.services(1)
+	c.agent("node-a", 0)
+	eventually(t, time.Minute, func() (bool, string) {
+		v := c.node("node-a")
+		return v.Slots == 3 && len(v.GPUs) == 3 && v.GPUs[2].Reading != nil && *v.GPUs[2].Reading.Celsius == 62, fmt.Sprintf("%+v", v)
+	})
+	job := c.submit("--workers", "1:1", "--", "sh", "-c", `echo "runs on $CUDA_VISIBLE_DEVICES"; exec sleep 3600`)
+	on := func(gpu string) {
+		t.Helper()
+		eventually(t, time.Minute, func() (bool, string) {
+			out, _, _ := c.cli("logs", string(job))
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			return strings.HasSuffix(lines[len(lines)-1], "runs on "+gpu), out
+		})
+	}
+	on("GPU-a")
+	if _, err := kernel.WriteString("4,812,5123456,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"); err != nil {
+		t.Fatal(err)
+	}
+	on("GPU-b")
+	replace("state", rows[0]+rows[2])
+	on("GPU-c")
+	out, errs, code := c.cli("node", "gpus")
+	for _, want := range []string{"quarantined: Xid 79: GPU has fallen off the bus", "quarantined: nvidia-smi does not list it any more"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("node gpus exits %d without %q: %s%s", code, want, out, errs)
+		}
+	}
+	if out, errs, code := c.cli("stop", string(job), "--now"); code != 0 {
+		t.Fatalf("stop exits %d: %s%s", code, out, errs)
 	}
 }

@@ -79,6 +79,9 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descJobs, descWorkers, descGeneration, descStep, descGoodput, descCommitAge, descReportAge, descLosses, descNodeLosses, descCheckpoint, descNodes, descSlots, descQueue, descStreams, descDelivered, descAttempts, descParked, descConnected} {
 		ch <- d
 	}
+	for _, d := range descsGPU {
+		ch <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -116,6 +119,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	nodes := map[events.NodeState]int{}
 	for _, n := range g.feed.Nodes() {
 		nodes[n.State]++
+		m.gpus(n, gauge)
 	}
 	for _, s := range []events.NodeState{events.NodeStateReady, events.NodeStateSuspected, events.NodeStateLost, events.NodeStateLeft} {
 		gauge(descNodes, float64(nodes[s]), string(s))

@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -23,7 +24,7 @@ func Command(env command.Env) *cobra.Command {
 		Long:    "A node is a machine that runs an agent. Its slots are given to jobs while it is ready, does not drain, is not in quarantine and is on the list of hosts, if there is one.",
 		Example: command.Examples("regroup node ls", "regroup node drain node-b", "regroup node quarantine node-b/1 --for 1h --reason 'bad GPU'", "regroup node release node-b"),
 	}
-	cmd.AddCommand(list(env), drain(env), quarantine(env), release(env))
+	cmd.AddCommand(list(env), listGPUs(env), drain(env), quarantine(env), release(env))
 	return command.WithUsage(cmd)
 }
 
@@ -91,7 +92,7 @@ func row(env command.Env, p screen.Palette, n used, wide bool) []string {
 }
 
 // gpus says which GPUs there are, as 8 x NVIDIA H100 80GB HBM3.
-func gpus(all []events.GPU) string {
+func gpus(all []devices.GPU) string {
 	var models []string
 	number := map[string]int{}
 	for _, g := range all {

@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
@@ -44,8 +45,8 @@ func world(t *testing.T) commandtest.World {
 	two := 2
 	half.Cap, half.QuarantinedSlots = &two, out.QuarantinedSlots[:1]
 	list.Excluded = "no line of hosts.txt names it"
-	h100 := events.GPU{ID: "GPU-a", Model: "NVIDIA H100 80GB HBM3", MemoryMiB: 81559}
-	lost.GPUs, half.GPUs = []events.GPU{h100, h100, h100, h100}, []events.GPU{h100, {ID: "1"}}
+	h100 := devices.GPU{ID: "GPU-a", Model: "NVIDIA H100 80GB HBM3", MemoryMiB: 81559}
+	lost.GPUs, half.GPUs = []devices.GPU{h100, h100, h100, h100}, []devices.GPU{h100, {ID: "1"}}
 	for _, n := range []events.NodeView{shown("node-a", events.NodeStateReady), drained, lost, out, list, half} {
 		w.Put(events.BucketNodes, string(n.Node), n)
 	}

@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,6 +21,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 )
@@ -30,6 +32,9 @@ type AgentConfig struct {
 	Node      string        `envconfig:"NODE" flag:"node" usage:"name of this node (%); default: the host's" desc:"name of this node; empty = the host's name"`
 	Slots     int           `envconfig:"SLOTS" flag:"slots" usage:"workers that fit on this node (%); default: one per GPU, or without one per core" desc:"workers that fit on this node; 0 = one per GPU, or without one per core"`
 	GPUs      string        `envconfig:"GPUS" flag:"gpus" usage:"'WHICH' GPUs the workers of this node may use: auto, none, or names as in CUDA_VISIBLE_DEVICES; with as many slots as GPUs each slot has one (%); default: auto for an agent that is not of one job, else workers see all" desc:"GPUs that workers of this node may use: auto, none, or names as in CUDA_VISIBLE_DEVICES; empty = auto for an agent that is not of one job, else workers see all"`
+	GPUPoll   time.Duration `envconfig:"GPU_POLL" flag:"gpu-poll" usage:"time between two looks at the state of the GPUs, by nvidia-smi; 0 = they are not watched (%)" default:"15s" desc:"time between two looks at the state of the GPUs, by nvidia-smi; 0 = they are not watched"`
+	GPULog    string        `envconfig:"GPU_LOG" flag:"gpu-log" usage:"'FILE' in which the kernel says what the driver of the GPUs reports (Xid); empty = it is not read (%)" default:"/dev/kmsg" desc:"file in which the kernel says what the driver of the GPUs reports (Xid); empty = it is not read"`
+	GPUErrors uint64        `envconfig:"GPU_ERRORS" flag:"gpu-errors" usage:"errors of a GPU's memory that were not corrected, since its driver was loaded, beyond which it is at fault (%)" default:"10" desc:"errors of a GPU's memory that were not corrected, since its driver was loaded, beyond which it is at fault"`
 	Advertise string        `envconfig:"ADVERTISE" flag:"advertise" usage:"host under which workers of other nodes reach this one (%)" desc:"host under which workers of other nodes reach this one; empty = that from which it reaches the broker"`
 	DataPorts string        `envconfig:"DATA_PORTS" flag:"data-ports" usage:"low-high: ports on which workers listen (%); default: any" desc:"ports on which workers listen, low-high; empty = any"`
 	Heartbeat time.Duration `envconfig:"HEARTBEAT" flag:"heartbeat" usage:"time between heartbeats (%)" default:"500ms" desc:"time between heartbeats"`
@@ -92,20 +97,20 @@ type agentOptions struct {
 }
 
 func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, error) {
-	var devices []events.GPU
+	var found []devices.GPU
 	if a.GPUs != "" {
 		var err error
-		if devices, err = gpus.Find(context.Background(), a.GPUs); err != nil {
+		if found, err = gpus.Find(context.Background(), a.GPUs); err != nil {
 			return nil, err
 		}
-		a.Slots = cmp.Or(a.Slots, len(devices))
-		if n := len(devices); n > 0 && n != a.Slots {
+		a.Slots = cmp.Or(a.Slots, len(found))
+		if n := len(found); n > 0 && n != a.Slots {
 			p.Logger.Info("slots have no GPUs of their own: there are not as many", "gpus", n, "slots", a.Slots)
 		}
 	}
-	found := a.Advertise == ""
+	derived := a.Advertise == ""
 	server := p.Config.Server
-	if a = a.Filled(); found {
+	if a = a.Filled(); derived {
 		a.Advertise = Advertised(server)
 	}
 	if err := ident.NodeID(a.Node).Check(); err != nil { // it becomes the name of a directory
@@ -130,23 +135,37 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	if a.CheckpointFree < 0 {
 		return nil, errcode.Errorf(errcode.Invalid, "--checkpoint-free: %d GiB is negative", a.CheckpointFree)
 	}
+	if a.GPUPoll < 0 || a.GPUPoll > 0 && a.GPUPoll < time.Second {
+		return nil, errcode.Errorf(errcode.Invalid, "--gpu-poll: %v is neither 0 nor at least 1s: nvidia-smi takes part of that", a.GPUPoll)
+	}
 	driver, err := proc.New(proc.Options{StateDir: dir, AllowSecrets: a.AllowSecrets, Guard: guardCommand})
 	if err != nil {
 		return nil, err
 	}
 	var reachable func() error
-	if found {
+	if derived {
 		reachable = func() error { return isOurs(a.Advertise, server) }
 	}
+	logger := p.Logger.With("node", a.Node)
 	return agent.New(agent.Options{
+		WatchGPUs: a.watchGPUs(found, logger),
 		Reachable: reachable, Version: p.Config.Version,
-		Node: ident.NodeID(a.Node), Slots: a.Slots, GPUs: devices, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
+		Node: ident.NodeID(a.Node), Slots: a.Slots, GPUs: found, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
 		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
 			Logs:      logs.Config{Rate: p.Conn.Amounts().Bytes / 2}, // the rest is for all else that it publishes
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
-		Output: o.output, ErrorFile: o.errorFile, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: p.Logger.With("node", a.Node),
+		Output: o.output, ErrorFile: o.errorFile, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: logger,
 	})
+}
+
+// watchGPUs returns what watches the GPUs of a node; nil = nothing does.
+func (a AgentConfig) watchGPUs(all []devices.GPU, logger *slog.Logger) func(context.Context, func([]devices.GPU, bool)) {
+	if len(all) == 0 || a.GPUPoll == 0 {
+		return nil
+	}
+	h := gpus.Health{Every: a.GPUPoll, Log: a.GPULog, Uncorrected: a.GPUErrors, Logger: logger}
+	return func(ctx context.Context, changed func([]devices.GPU, bool)) { gpus.Watch(ctx, h, all, changed) }
 }
 
 // Heed passes the signal that announces the end of the node to an agent, until off is called.

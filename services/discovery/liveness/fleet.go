@@ -97,7 +97,7 @@ func (t *transition) proofs(slot ident.Slot, failures []Failure) []Failure {
 func (t *transition) failingSlots() (failing []ident.Slot) {
 	for slot := range ident.Slot(t.s.View.AllocatableSlots()) {
 		i := t.quarantinedSlot(slot)
-		if (i >= 0 && t.s.View.QuarantinedSlots[i].ByHand) || t.m.Rules.Failures < 1 {
+		if (i >= 0 && certain(t.s.View.QuarantinedSlots[i].Quarantine)) || t.m.Rules.Failures < 1 {
 			continue
 		}
 		h := t.s.Slots[slot]
@@ -129,11 +129,11 @@ func (t *transition) pardon() {
 		return
 	}
 	if f.Slots > 0 && f.Open == 0 {
-		t.releaseWhere("no other slot is left", func(_ ident.Slot, q events.Quarantine) bool { return !q.ByHand })
+		t.releaseWhere("no other slot is left", func(_ ident.Slot, q events.Quarantine) bool { return !certain(q) })
 		return
 	}
 	t.releaseWhere("what failed there fails on other nodes too", func(slot ident.Slot, q events.Quarantine) bool {
-		if slot == wholeNode || q.ByHand {
+		if slot == wholeNode || certain(q) {
 			return false
 		}
 		led := t.s.Slots[slot].judged(t.m.Rules.Window)

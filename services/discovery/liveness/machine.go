@@ -25,7 +25,7 @@
 // departures and losses while the node drains do not count, and a program that crashes repeatedly
 // without progress counts once, so that debugging a script costs no slots; nor does what fails on
 // other slots too, of the same job or submitter. The last slot is never quarantined, nor more than
-// a share of all, except by hand. Failures count per slot
+// a share of all, except by hand or for a fault of its GPU. Failures count per slot
 // first: one failed process never costs a node its other slots (Horovod blacklists the host, never
 // forgets, and begins with two to three times the delay that it documents).
 //
@@ -182,6 +182,7 @@ func (t *transition) hello(b events.NodeHello) {
 	same := b.Incarnation == v.Incarnation
 	changed := b.Slots != v.Slots || b.Address != v.Address
 	v.Version, v.GPUs = b.Version, b.GPUs // for people: no fact tells them
+	defer t.judgeGPUs()                   // by the slots that the node has then
 	if same {
 		if t.noteConnection(b.Link) {
 			return

@@ -61,6 +61,7 @@ type History struct {
 	Judged   time.Time `json:"judged,omitzero"`
 	Count    int       `json:"count,omitempty"` // consecutive quarantines
 	Newest   time.Time `json:"newest,omitzero"` // newest failure, or end of the newest quarantine
+	Fault    time.Time `json:"fault,omitzero"`  // of the slot's GPU, the newest that has led to a quarantine
 }
 
 // Failure is one failure of a worker, or one loss of the node.
@@ -247,12 +248,24 @@ func (t *transition) release(b events.NodeRelease) {
 		reason += ": " + b.Reason
 	}
 	if b.Slot != nil {
-		delete(t.s.Slots, *b.Slot)
+		t.forgive(*b.Slot)
 		t.releaseWhere(reason, func(s ident.Slot, _ events.Quarantine) bool { return s == *b.Slot })
 		return
 	}
-	t.s.Slots, t.s.Losses = nil, History{}
+	t.s.Losses = History{}
+	for slot := range t.s.Slots {
+		t.forgive(slot)
+	}
 	t.releaseWhere(reason, func(ident.Slot, events.Quarantine) bool { return true })
+}
+
+// forgive forgets what has failed on a slot, and what its GPU has shown until now.
+func (t *transition) forgive(slot ident.Slot) {
+	if h := t.s.Slots[slot]; !h.Fault.IsZero() {
+		t.s.Slots[slot] = History{Fault: t.faultOf(slot, h)}
+		return
+	}
+	delete(t.s.Slots, slot)
 }
 
 // expire ends expired quarantines. A clock that was set back does not extend them.
@@ -272,6 +285,7 @@ func (t *transition) expire() {
 			v.QuarantinedSlots[i].Quarantine = moved(b.Quarantine)
 		}
 	}
+	t.judgeGPUs()
 	t.releaseWhere("its cool-down is over", func(_ ident.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
 	t.pardon()
 }

@@ -76,6 +76,7 @@ func (n *node) do(t *testing.T, line string) string {
 			}
 			hello.Silence = d
 		}
+		hello.GPUs = faulty(t, line, slots)
 		in.Body = hello
 	case "bye":
 		in.Body = events.NodeLeave{Node: "node-a", Incarnation: ident.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}

@@ -51,6 +51,9 @@ func TestOutputOfWorkers(t *testing.T) { runScript(t, "output", "ansi.js", "line
 // it holds.
 func TestRedundancyOfAJob(t *testing.T) { runScript(t, "redundancy", "format.js") }
 
+// TestGPUsOfANode: what is not known of all of them is not shown.
+func TestGPUsOfANode(t *testing.T) { runScript(t, "gpus", "format.js") }
+
 // TestNoTextBecomesHTML: components write text, which the browser escapes.
 func TestNoTextBecomesHTML(t *testing.T) {
 	entries, err := files.ReadDir("files")

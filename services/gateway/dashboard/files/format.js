@@ -96,3 +96,19 @@ export function survives(r) {
   const checkpoint = r.checkpoint ? `; checkpoint: step ${number(r.checkpoint.step)}, ${old(r.checkpoint_at)}` : "";
   return `Newest whole commit: step ${number(r.commit.step)}, ${old(r.committed_at)}${what}${checkpoint}; reported ${ago(r.reported_at)}.`;
 }
+
+// The GPUs of a node in one line: how many of which model, the memory that they use, how busy they are, the hottest.
+export function gpus(n) {
+  const all = n.gpus || [];
+  if (!all.length) return [];
+  const models = new Map();
+  for (const g of all) models.set(g.model || "?", (models.get(g.model || "?") || 0) + 1);
+  const read = (name) => all.map((g) => g.reading?.[name]).filter((v) => v !== undefined);
+  const used = read("used_mib"), busy = read("busy_percent"), hot = read("celsius");
+  const sum = (list) => list.reduce((a, b) => a + b, 0);
+  const state = [
+    used.length === all.length && `${(sum(used) / 1024).toFixed(1)}${all.every((g) => g.memory_mib) ? ` of ${(sum(all.map((g) => g.memory_mib)) / 1024).toFixed(1)}` : ""} GiB`,
+    busy.length === all.length && `${Math.round(sum(busy) / busy.length)} % busy`, hot.length && `${Math.max(...hot)} °C`,
+  ].filter(Boolean);
+  return [[...models].map(([model, count]) => `${count} × ${model}`).join(", "), state.join(", ") || "state unknown"];
+}

@@ -1,7 +1,7 @@
 // Every node: its state, its slots and what runs on it.
 import { html } from "htm/preact";
 import { may, request, useNow, useResource } from "./api.js";
-import { ago, now, span } from "./format.js";
+import { ago, gpus, now, span } from "./format.js";
 import { Action, Badge, Problem } from "./parts.js";
 import { LongTable } from "./window.js";
 
@@ -20,9 +20,10 @@ export function Nodes() {
   const act = (node, verb, body) => () => request("POST", `/api/v1/nodes/${node}/${verb}`, body);
   return html`<div class="head"><h1>Nodes</h1></div><${Problem} error=${error} />
     <section class="panel">${list && list.nodes.length === 0 ? html`<p class="empty">No agent has joined: start one with <code>regroup agent</code>.</p>` : html`
-      <${LongTable} name="Nodes" head=${["Node", "State", "Slots", "Jobs", "Address", "Since", "Conditions", "Actions"]} items=${list?.nodes || []} row=${(n) => html`<tr key=${n.node}><td class="tight">${n.node}</td><td><${Badge} state=${n.state} /></td>
+      <${LongTable} name="Nodes" head=${["Node", "State", "Slots", "Jobs", "GPUs", "Address", "Since", "Conditions", "Actions"]} items=${list?.nodes || []} row=${(n) => html`<tr key=${n.node}><td class="tight">${n.node}</td><td><${Badge} state=${n.state} /></td>
           <td class="wide"><div class="bar" role="img" aria-label="${n.used} of ${n.slots} slots are used"><span style=${{ width: `${n.slots ? (100 * n.used) / n.slots : 0}%` }}></span></div><span class="soft">${n.used} of ${n.slots} used</span></td>
           <td>${n.jobs.map((j) => html`<div><a href="#/jobs/${j.job}">${j.job}</a> <span class="soft">${j.slots}</span></div>`)}</td>
+          <td class="tight">${gpus(n).map((c, i) => html`<div class=${i ? "soft" : ""}>${c}</div>`)}</td>
           <td class="mono">${n.address}</td><td class="tight">${ago(n.since)}</td><td class="wide" title=${conditions(n).join("; ")}>${conditions(n).map((c) => html`<div>${c}</div>`)}</td>
           <td>${may("operator") && !["lost", "left"].includes(n.state) && html`<span class="tools">
             ${n.draining ? html`<${Action} text="Undo drain" run=${act(n.node, "drain", { undo: true })} />` : html`<${Action} text="Drain" sure="Really drain it?" run=${act(n.node, "drain", { reason: "by the dashboard" })} />`}
