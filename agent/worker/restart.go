@@ -84,7 +84,7 @@ func (t *transition) planIncarnation(j *job, m events.LaunchMember, old *incarna
 // run starts the process of a member for which this agent has joined.
 func (t *transition) run(j *job, m events.LaunchMember) {
 	w := j.incarnations[m.Place.Slot]
-	if w == nil || w.phase != planned || w.ref.Incarnation != m.Incarnation || !t.mayStart() {
+	if w == nil || w.phase != planned || w.ref.Incarnation != m.Incarnation || !t.mayStart() || !t.gpuIsFree(j, m.Place.Slot) {
 		return
 	}
 	w.join = nil

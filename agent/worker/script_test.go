@@ -71,6 +71,8 @@ func (p *player) command(f []string) {
 		}
 	}
 	switch f[0] {
+	case "gpus": // of the slots
+		p.s.cfg.GPUs = strings.Split(f[1], ",")
 	case "launch":
 		p.step(Launched{p.launch(a, f)})
 	case "started":
@@ -98,7 +100,7 @@ func (p *player) command(f []string) {
 		}
 		p.step(o)
 	case "master":
-		p.step(MasterPrepared{Job: "mnist-7f3a", Address: a["address"]})
+		p.step(MasterPrepared{Job: ident.JobID(cmp.Or(a["job"], "mnist-7f3a")), Address: a["address"]})
 	case "join":
 		p.step(WorkerJoined{id, workerprotocol.JoinRequest{
 			Address: cmp.Or(a["address"], "10.0.0.1:5000"), Left: uint64(a.num("left")), Planned: a.has("planned"),
@@ -245,7 +247,7 @@ func place(slot int) ident.Place { return ident.Place{Node: "node-a", Slot: iden
 // where - is for one that leaves.
 func (p *player) launch(a args, f []string) events.Launch {
 	l := events.Launch{
-		Job: "mnist-7f3a", Node: "node-a", Revision: uint64(a.num("rev")), Phase: events.Phase(a["phase"]),
+		Job: ident.JobID(cmp.Or(a["job"], "mnist-7f3a")), Node: "node-a", Revision: uint64(a.num("rev")), Phase: events.Phase(a["phase"]),
 		Generation: ident.Generation(a.num("gen")), World: a.num("world"), Master: a["master"], Planned: a.has("planned"),
 		Now: a.has("now"), Token: "tok",
 		Spec: spec.Job{

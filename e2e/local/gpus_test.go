@@ -133,3 +133,44 @@ esac
 		t.Fatalf("stop exits %d: %s%s", code, out, errs)
 	}
 }
+
+// TestAGPUIsFreeBeforeTheNextJobHasIt: a worker whose slot now belongs to another job takes its
+// time to stop. The other job's begins when it has ended.
+func TestAGPUIsFreeBeforeTheNextJobHasIt(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.env = []string{"REGROUP_AGENT_GPUS=GPU-a,GPU-b", "REGROUP_AGENT_GPU_POLL=0s"}
+	c.services(1)
+	c.agent("node-a", 0)
+	c.nodes(time.Minute, "node-a")
+	dir := t.TempDir()
+	there := func(name string) {
+		t.Helper()
+		eventually(t, time.Minute, func() (bool, string) {
+			_, err := os.Stat(filepath.Join(dir, name))
+			return err == nil, name + " is missing"
+		})
+	}
+	first := c.submit("--workers", "1:2", "--stop-grace", "1h", "--", "sh", "-c", fmt.Sprintf(`cd %s
+trap 'touch told.$RANK; until test -e let-go; do sleep 0.05; done; touch gone.$RANK; exit 0' TERM
+touch runs.$RANK.$WORLD_SIZE; while :; do sleep 0.05; done`, dir))
+	there("runs.1.2")
+	if out, errs, code := c.cli("scale", string(first), "1:1"); code != 0 {
+		t.Fatalf("scale exits %d: %s%s", code, out, errs)
+	}
+	there("told.1")
+	second := c.submit("--workers", "1:1", "--", "sh", "-c", fmt.Sprintf(`cd %s; test -e gone.1 && touch free; touch began`, dir))
+	eventually(t, time.Minute, func() (bool, string) {
+		out, _, _ := c.cli("status", string(second), "-o", "json")
+		return strings.Contains(out, `"node": "node-a"`), out
+	})
+	if err := os.WriteFile(filepath.Join(dir, "let-go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.ends(second, time.Minute)
+	there("began")
+	there("free")
+	if out, errs, code := c.cli("stop", string(first), "--now"); code != 0 {
+		t.Fatalf("stop exits %d: %s%s", code, out, errs)
+	}
+}
