@@ -6,6 +6,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Facts of the node family; written by discovery. The entity is the node.
@@ -34,6 +35,9 @@ type NodeFact struct {
 	// announced their end, oldest first: what ended with them is no failure, even for a reader that
 	// receives this fact before those of their end.
 	LeftIncarnations []ident.Incarnation `json:"left_incarnations,omitempty"`
+	// GPUs are those of the slots, in their order, with equal ones in a row as one entry. Empty =
+	// the slots have no GPUs of their own.
+	GPUs []tables.SlotGPUs `json:"gpus,omitempty"`
 	// LeaseEnds is until when processes may still run that the node had before it was lost: its
 	// agent ends them at that time at the latest, whether or not it can be reached. Zero = none
 	// may.
@@ -197,6 +201,17 @@ func (n NodeView) Fact() NodeFact {
 		Node: n.Node, Incarnation: n.Incarnation, Slots: n.AllocatableSlots(), Address: n.Address, Reason: n.Reason,
 		State: n.State, Drains: n.Draining, Excluded: n.Excluded, Order: n.Order, Quarantine: n.Quarantine, QuarantinedSlots: n.QuarantinedSlots,
 		Disconnected: n.Disconnected, Departing: n.Departing != nil, LeftIncarnations: n.LeftIncarnations,
-		LeaseEnds: n.LeaseEnds,
+		LeaseEnds: n.LeaseEnds, GPUs: n.SlotGPUs(),
 	}
+}
+
+// SlotGPUs returns the GPUs of the slots that may be used. Slots have GPUs of their own if there
+// are as many.
+func (n NodeView) SlotGPUs() (all []tables.SlotGPUs) {
+	if len(n.GPUs) == n.Slots {
+		for _, g := range n.GPUs[:n.AllocatableSlots()] {
+			all = tables.AppendGPU(all, g.Model, g.MemoryMiB)
+		}
+	}
+	return all
 }
