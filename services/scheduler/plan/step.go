@@ -122,7 +122,7 @@ func (t *transition) submitted(b events.JobSubmitted) {
 // describe keeps what the scheduler reads of a specification that a JobSubmitted has. The wanted
 // workers are in the view, and may be newer.
 func (j *Job) describe(s spec.Job) {
-	j.Submitted, j.Restart, j.MultipleOf = true, s.Recovery == spec.RecoveryRestart, s.Elastic.MultipleOf
+	j.Submitted, j.Restart, j.MultipleOf, j.GPU = true, s.Recovery == spec.RecoveryRestart, s.Elastic.MultipleOf, s.GPU
 }
 
 func (t *transition) scaled(b events.JobScaled) {
@@ -205,7 +205,7 @@ func (t *transition) applyNodeFact(b events.NodeEvent) {
 	n = Node{
 		Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number),
 		Excluded: f.Excluded, Order: f.Order, Quarantine: f.Quarantine, QuarantinedSlots: f.QuarantinedSlots,
-		LeaseEnds: f.LeaseEnds,
+		GPUs: f.GPUs, LeaseEnds: f.LeaseEnds,
 	}
 	switch b.(type) {
 	case events.NodeJoined, events.NodeRecovered:
