@@ -47,8 +47,8 @@ type layer struct {
 
 var layers = []layer{
 	{"services/localhealth", nil, nil, pureStd, "decisions are replayable"},
-	{"services/discovery/liveness", []string{"events", "events/broker", "events/errcode", "events/ident", "events/limits", "events/spec", "events/tracing", "internal/english", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
-	{"services/scheduler/plan", []string{"events", "events/errcode", "events/ident", "events/spec", "events/tracing", "internal/english"}, nil, pureStd, "decisions are replayable"},
+	{"services/discovery/liveness", []string{"events", "events/broker", "events/devices", "events/errcode", "events/ident", "events/limits", "events/spec", "events/tracing", "internal/english", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
+	{"services/scheduler/plan", []string{"events", "events/devices", "events/errcode", "events/ident", "events/spec", "events/tracing", "internal/english"}, nil, pureStd, "decisions are replayable"},
 	{"services/rendezvous/round", []string{"events", "events/columns", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec", "events/tracing", "internal/english"}, nil, pureStd, "decisions are replayable"},
 	{"services/registry/job", []string{"events", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec", "events/tracing", "internal/english", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
 	{"agent/worker", []string{"events", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec", "events/tracing", "internal/workerprotocol"}, nil, pureStd, "decisions are replayable"},

@@ -79,8 +79,8 @@ type Options struct {
 	Incarnation ident.Incarnation // empty = a new one
 	Slots       int
 	GPUs        []devices.GPU // that workers may use; if there is one for each slot, they see those of their job alone
-	// WatchGPUs calls changed with the GPUs when their state was seen, fault: one has shown a fault,
-	// until ctx ends; nil = they are not watched.
+	// WatchGPUs calls changed with the GPUs when their state was seen, until ctx ends; fault: one
+	// has shown a fault. nil = they are not watched.
 	WatchGPUs func(ctx context.Context, changed func(gpus []devices.GPU, fault bool))
 	Advertise string // data-plane host that peers can reach
 	Version   string // of this program, for people

@@ -3,6 +3,7 @@ package events
 import (
 	"time"
 
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
@@ -34,6 +35,9 @@ type NodeFact struct {
 	// announced their end, oldest first: what ended with them is no failure, even for a reader that
 	// receives this fact before those of their end.
 	LeftIncarnations []ident.Incarnation `json:"left_incarnations,omitempty"`
+	// GPUs are those of the slots, in their order, with equal ones in a row as one entry. Empty =
+	// the slots have no GPUs of their own.
+	GPUs []devices.Slots `json:"gpus,omitempty"`
 	// LeaseEnds is until when processes may still run that the node had before it was lost: its
 	// agent ends them at that time at the latest, whether or not it can be reached. Zero = none
 	// may.
@@ -199,6 +203,15 @@ func (n NodeView) Fact() NodeFact {
 		Node: n.Node, Incarnation: n.Incarnation, Slots: n.AllocatableSlots(), Address: n.Address, Reason: n.Reason,
 		State: n.State, Drains: n.Draining, Excluded: n.Excluded, Order: n.Order, Quarantine: n.Quarantine, QuarantinedSlots: n.QuarantinedSlots,
 		Disconnected: n.Disconnected, Departing: n.Departing != nil, LeftIncarnations: n.LeftIncarnations,
-		LeaseEnds: n.LeaseEnds,
+		LeaseEnds: n.LeaseEnds, GPUs: n.SlotGPUs(),
 	}
+}
+
+// SlotGPUs returns the GPUs of the slots that may be used. Slots have GPUs of their own if there
+// are as many.
+func (n NodeView) SlotGPUs() (all []devices.Slots) {
+	if n.HasSlotGPUs() {
+		all = devices.OfSlots(n.GPUs[:n.AllocatableSlots()])
+	}
+	return all
 }

@@ -63,17 +63,6 @@ type NodeView struct {
 // HasSlotGPUs reports whether each slot has a GPU of its own.
 func (n NodeView) HasSlotGPUs() bool { return n.Slots > 0 && len(n.GPUs) == n.Slots }
 
-// DevicesAtFault returns, by slot, whether it is in quarantine for a fault of its GPU.
-func (n NodeView) DevicesAtFault() []bool {
-	faults := make([]bool, n.Slots)
-	for _, q := range n.QuarantinedSlots {
-		if int(q.Slot) < n.Slots {
-			faults[q.Slot] = q.Device
-		}
-	}
-	return faults
-}
-
 // Schedulable reports whether new work may go to the node.
 func (n NodeView) Schedulable() bool {
 	return n.State == NodeStateReady && !n.Draining && n.Excluded == "" && n.Quarantine == nil
@@ -296,6 +285,17 @@ type PoolView struct {
 	Head     ident.JobID // the queued job that blocks the others; empty = none
 	Capacity string      // a sentence: what is free and what must not be used
 	MaxSlots int         // slots that a job could ever get with the present nodes
+	// GPUQueues are about those of the queue that ask for GPUs, the same for all that ask for the
+	// same; not more than a few. Head, Capacity and MaxSlots are about those that do not.
+	GPUQueues []GPUQueue
+}
+
+// GPUQueue is what jobs wait for that ask for the same GPUs, as in PoolView.
+type GPUQueue struct {
+	GPU      spec.GPU    `json:"gpu"`
+	Head     ident.JobID `json:"head,omitempty"`
+	Capacity string      `json:"capacity,omitempty"`
+	MaxSlots int         `json:"max_slots,omitempty"`
 }
 
 // poolJSON is the stored form: the queue is a table of columns.
@@ -308,6 +308,7 @@ type poolJSON struct {
 	Head     ident.JobID                   `json:"head,omitempty"`
 	Capacity string                        `json:"capacity,omitempty"`
 	MaxSlots int                           `json:"max_slots,omitempty"`
+	GPUs     []GPUQueue                    `json:"gpu_queues,omitempty"`
 }
 
 // MarshalJSON encodes the stored form.
@@ -323,7 +324,7 @@ func (p PoolView) MarshalJSON() ([]byte, error) {
 		Min:     columns.Make(n, func(i int) int { return row(i).Workers.Min }),
 		Max:     columns.Make(n, func(i int) int { return row(i).Workers.Max }),
 		Waiting: columns.MakeRuns(n, func(i int) string { return row(i).Waiting }),
-		Head:    p.Head, Capacity: p.Capacity, MaxSlots: p.MaxSlots,
+		Head:    p.Head, Capacity: p.Capacity, MaxSlots: p.MaxSlots, GPUs: p.GPUQueues,
 	}
 	for _, id := range queue {
 		delete(out.Jobs, id)
@@ -337,7 +338,7 @@ func (p *PoolView) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	*p = PoolView{Jobs: in.Jobs, Head: in.Head, Capacity: in.Capacity, MaxSlots: in.MaxSlots}
+	*p = PoolView{Jobs: in.Jobs, Head: in.Head, Capacity: in.Capacity, MaxSlots: in.MaxSlots, GPUQueues: in.GPUs}
 	if p.Jobs == nil {
 		p.Jobs = map[ident.JobID]PlacementView{}
 	}

@@ -215,7 +215,7 @@ func (n *node) setTimer() {
 }
 
 func (n *node) hello() {
-	ask := events.NodeHello{Node: n.id, Incarnation: n.agent, Slots: n.offered(), Address: string(n.id) + ".test", Link: n.link, Predecessors: n.predecessors}
+	ask := events.NodeHello{Node: n.id, Incarnation: n.agent, Slots: n.offered(), Address: string(n.id) + ".test", Link: n.link, GPUs: n.gpus(), Predecessors: n.predecessors}
 	n.w.call(n, events.ServiceDiscovery, ask, func(b events.Body, err error) {
 		if w, ok := b.(events.NodeWelcome); ok && err == nil {
 			n.welcome = true

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func (c *checker) saved(bucket, key string, value []byte) {
 		if value != nil {
 			s := state[plan.State](c, value)
 			c.checkPlacements(s)
-			c.slots, c.free = s.View, freeSlots(s)
+			c.slots, c.free = s.View, func(asks *spec.GPU) int { return freeSlots(s, asks) }
 			c.pool(c.slots)
 		}
 	case events.BucketNodes:
@@ -175,6 +176,9 @@ func (c *checker) checkPlacements(s plan.State) {
 			if out {
 				c.fail(13, "%s has %s, and the node is %+v", id, p, n)
 			}
+			if j := c.w.jobOf(id); j != nil && j.spec.GPU != nil && !j.spec.GPU.Matches(modelOf(p.Node, int(p.Slot)), 0) {
+				c.fail(3, "%s has %s, and asks for %s", id, p, j.spec.GPU)
+			}
 		}
 	}
 }
@@ -210,17 +214,17 @@ const waitLimit = 2 * controller.ReconcileEvery
 // so a job waits without need only if each of them would fit.
 func (c *checker) waiting() {
 	var all []ident.JobID
-	most := 0
+	most, free := 0, math.MaxInt // of all that wait
 	for _, j := range c.w.jobs {
 		v := c.view(j)
 		if v.State != events.JobStateWaiting || v.Spec.SelfRegistered() || len(c.slots.Jobs[j.id].Places) > 0 {
 			delete(c.waitingSince, j.id)
 			continue
 		}
-		all, most = append(all, j.id), max(most, v.Spec.Workers.Min)
+		all, most, free = append(all, j.id), max(most, v.Spec.Workers.Min), min(free, c.free(v.Spec.GPU))
 	}
 	for _, id := range all {
-		if most > c.free {
+		if most > free {
 			delete(c.waitingSince, id)
 			continue
 		}
@@ -230,31 +234,9 @@ func (c *checker) waiting() {
 			continue
 		}
 		if waits := c.w.now.Sub(since); waits > waitLimit {
-			c.fail(15, "%s has waited for %s beside %d free slots (%q)", id, waits.Round(time.Millisecond), c.free, c.slots.Jobs[id].Waiting)
+			c.fail(15, "%s has waited for %s beside %d free slots (%q)", id, waits.Round(time.Millisecond), free, c.slots.Jobs[id].Waiting)
 		}
 	}
-}
-
-// freeSlots counts the slots that are unassigned and open for new work.
-func freeSlots(s plan.State) int {
-	free := map[ident.NodeID]int{} // of the nodes that take new work
-	for id, n := range s.Nodes {
-		if n.Gone == "" && !n.Draining && n.Excluded == "" && !n.Suspected && n.Quarantine == nil {
-			free[id] = n.Slots - len(n.QuarantinedSlots)
-		}
-	}
-	sum := 0
-	for _, row := range s.View.Jobs {
-		for _, p := range row.Places {
-			if _, open := free[p.Node]; open {
-				sum--
-			}
-		}
-	}
-	for _, n := range free {
-		sum += n
-	}
-	return sum
 }
 
 // starts checks a process that an agent starts.

@@ -21,7 +21,7 @@ var invariants = [...]string{
 	0:  "every message decodes, no machine panics and no service is stuck with an input",
 	1:  "a generation is sealed at most once",
 	2:  "ranks are 0 to n-1 without gaps, and the world is within min and max and a multiple of what is wanted",
-	3:  "no slot is given to two jobs, or twice to one, and none that does not exist",
+	3:  "no slot is given to two jobs, or twice to one, and none that does not exist or has another GPU than is asked for",
 	4:  "nothing of generation g is accepted after g+1 was opened",
 	5:  "a sealed generation that follows a good one holds the newest commit of its survivors",
 	6:  "every sample of a finished epoch is counted exactly once",
@@ -57,7 +57,7 @@ type checker struct {
 	begun        map[string]*process              // by agent, job, place, attempt and generation
 	good         map[ident.JobID]ident.Generation // the last good generation before the rendezvous' latest change
 	slots        events.PoolView
-	free         int                       // slots that the scheduler may assign now
+	free         func(*spec.GPU) int       // slots that the scheduler may assign now to jobs that ask for a GPU
 	waitingSince map[ident.JobID]time.Time // since when jobs wait although they would fit
 	nodes        map[string]events.NodeView
 	rounds       map[string]round.State
@@ -84,7 +84,7 @@ type account struct {
 func newChecker(w *world) *checker {
 	c := &checker{
 		w: w, jobs: map[ident.JobID]*account{}, begun: map[string]*process{}, last: map[string]*process{}, good: map[ident.JobID]ident.Generation{},
-		waitingSince: map[ident.JobID]time.Time{}, lost: map[ident.Incarnation]bool{}, lostWith: map[ident.Incarnation]bool{}, leftPlanned: map[ident.Incarnation]bool{}, rounds: map[string]round.State{},
+		free: func(*spec.GPU) int { return 0 }, waitingSince: map[ident.JobID]time.Time{}, lost: map[ident.Incarnation]bool{}, lostWith: map[ident.Incarnation]bool{}, leftPlanned: map[ident.Incarnation]bool{}, rounds: map[string]round.State{},
 		nodes: map[string]events.NodeView{}, states: map[string]job.State{}, returns: map[ident.Incarnation]int{},
 		processes: map[ident.Incarnation]*process{}, ends: map[agentEnd][]events.JobFailureCounted{},
 	}

@@ -49,6 +49,7 @@ type jobShape struct {
 	breaks       int           // the step in which its workers break their connections, at every attempt; 0 = none
 	apart        int           // 1 = its processes do not notice the end of others (restart)
 	resets       int           // regroups that are allowed, plus 1; 0 = any number
+	gpu          int           // what it asks for, see asksFor
 	multiple     int           // of which the number of members is one; 0 = any number
 	participants *participants // nil = placed by the scheduler
 }
@@ -62,6 +63,7 @@ func (s jobShape) spec() spec.Job {
 		Stop:     spec.Stop{Grace: spec.Duration(s.grace)},
 	}
 	jobSpec.Failures.SameStep, jobSpec.Elastic.MultipleOf = s.sameStep, s.multiple
+	jobSpec.GPU = asksFor(s.gpu)
 	if s.resets > 0 {
 		n := s.resets - 1
 		jobSpec.Elastic.ResetLimit = &n
@@ -116,6 +118,7 @@ func draw(seed uint64) scenario {
 	drawExternal(&sc)
 	drawArrivals(&sc)
 	drawMultiples(&sc)
+	drawGPUs(&sc)
 	return sc
 }
 
@@ -381,6 +384,7 @@ func (s *jobShape) fields() []field {
 		{"apart", &s.apart},
 		{"resets", &s.resets},
 		{"multiple", &s.multiple},
+		{"gpu", &s.gpu},
 	}
 }
 
@@ -430,6 +434,9 @@ func parseJob(text string) (jobShape, error) {
 				*d, err = time.ParseDuration(pair[1])
 			} else {
 				_, err = fmt.Sscan(pair[1], s.fields()[i].value)
+			}
+			if pair[0] == "gpu" && (s.gpu < 0 || s.gpu >= 2+len(models)) {
+				err = fmt.Errorf("gpu %d is not 0 to %d", s.gpu, 1+len(models))
 			}
 		}
 		if err != nil {

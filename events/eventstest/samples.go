@@ -37,7 +37,7 @@ func SampleJob() spec.Job {
 		Env: map[string]string{"OMP_NUM_THREADS": "1", "NAME": "Zoë \"x\" 100%"}, Workers: spec.Workers{Min: 2, Max: 8}, Recovery: spec.RecoveryInProcess,
 		Failures: spec.Failures{Max: &three, Per: spec.Duration(time.Hour), SameStep: 4},
 		Elastic:  spec.Elastic{LastCall: spec.Duration(30 * time.Second), RejoinWithin: spec.Duration(500 * time.Millisecond), StartWithin: spec.Duration(10 * time.Minute), Settle: spec.Duration(200 * time.Millisecond), Timeout: spec.Duration(20 * time.Minute), ResetLimit: &three},
-		Health:   spec.Health{Hang: spec.Duration(5 * time.Minute)},
-		Stop:     spec.Stop{Signal: "SIGINT", Grace: spec.Duration(5 * time.Second)}, Data: spec.Data{Samples: 60000}, Labels: map[string]string{"team": "vision"},
+		Health:   spec.Health{Hang: spec.Duration(5 * time.Minute)}, GPU: &spec.GPU{Model: "H100", Memory: "80GB"},
+		Stop: spec.Stop{Signal: "SIGINT", Grace: spec.Duration(5 * time.Second)}, Data: spec.Data{Samples: 60000}, Labels: map[string]string{"team": "vision"},
 	}
 }

@@ -87,6 +87,7 @@ func (s Job) Check() []FieldError {
 	s.checkLimits(add)
 	s.checkRendezvous(add)
 	s.checkMultiples(add)
+	s.checkGPU(add)
 	return bad
 }
 

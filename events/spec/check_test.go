@@ -51,7 +51,7 @@ func TestNullCountsAsAbsent(t *testing.T) {
 }
 
 // across matches the errors of rules about several fields, which the schema does not have.
-var across = regexp.MustCompile(`^is [1-9]\d*, must be at least (workers|rendezvous)\.|workers on each|: leave workers out$|no Python interpreter|has an effect with processes.spares alone|^is in env too: |must be a multiple of elastic|follows from the nodes of the rendezvous`)
+var across = regexp.MustCompile(`^is [1-9]\d*, must be at least (workers|rendezvous)\.|workers on each|: leave workers out$|no Python interpreter|has an effect with processes.spares alone|^is in env too: |must be a multiple of elastic|follows from the nodes of the rendezvous|^is given, |^is "(any|None|2)": `)
 
 // values returns legal and illegal values of a field.
 func (r *rule) values() (legal, illegal []any) {
@@ -72,6 +72,10 @@ func (r *rule) values() (legal, illegal []any) {
 		return []any{"24GiB", "800MiB", "1", "999999TiB", "0"}, []any{"", "24 GiB", "24GB", "-1", "1.5GiB", "9999999TiB", 7, "\x1b[2J"}
 	case r.path == "processes.limits.cpus":
 		return []any{2, 0.5, minCPUs, maxCPUs}, []any{0.001, -1, maxCPUs + 1, "2", true}
+	case r.path == "gpu.model":
+		return []any{"H100", "A100 80GB", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "L4"}, []any{" ", "H100:8", "\x1b[2J", strings.Repeat("a", 101), 7}
+	case r.path == "gpu.memory":
+		return []any{"80GB", "80GiB", "81559MiB"}, []any{"0GB", "80", "80G", "80 GB", "1.5GB", "80gb", "99999999MiB", 80}
 	case r.pattern != nil: // workdir
 		return []any{"/srv/cifar"}, []any{"srv", 7, []any{}}
 	case r.enum != nil:

@@ -68,6 +68,7 @@ type Job struct {
 	Failures Failures `json:"failures"`
 	Elastic  Elastic  `json:"elastic"`
 	Health   Health   `json:"health,omitzero"`
+	GPU      *GPU     `json:"gpu,omitempty" null:"has no fields: write gpu: {} for any GPU, or leave it out"` // nil = it asks for none
 	Stop     Stop     `json:"stop"`
 	Data     Data     `json:"data"`
 	// Names and values for users; Regroup ignores them.

@@ -70,12 +70,14 @@ func TestDiffers(t *testing.T) {
 	if bad := a.Differs(selfRegistered().WithDefaults()); bad != nil {
 		t.Errorf("the same differs: %v", bad)
 	}
+	a.GPU = &GPU{} // which such a job must not have, but its fields are compared all the same
 	for i := range rules {
 		r := &rules[i]
 		if strings.HasPrefix(r.path, "workers.") {
 			continue
 		}
 		b := selfRegistered().WithDefaults()
+		b.GPU = &GPU{}
 		v := r.value(&b)
 		if v.Kind() == reflect.Pointer {
 			v.Set(reflect.New(r.kind))

@@ -23,6 +23,7 @@ import (
 //	enum      the legal texts, separated by spaces
 //	pattern   regular expression that a text matches
 //	error     message about an illegal value, instead of the generated one
+//	null      of an object that may be empty: message about null, which elsewhere counts as absent
 //
 // The minimum of a duration is 1ns. A zero value of a field that is neither required nor has a
 // default counts as absent.

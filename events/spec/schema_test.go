@@ -27,7 +27,7 @@ func TestJobDocs(t *testing.T) {
 func descriptions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, file := range []string{"job.go", "rendezvous.go"} {
+	for _, file := range []string{"job.go", "gpu.go", "rendezvous.go"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
@@ -149,7 +149,8 @@ func coded() map[string]jsonObject {
 	}
 }
 
-// jobSchema returns the JSON Schema of a job. Null counts as absent, as in the job file.
+// jobSchema returns the JSON Schema of a job. Null counts as absent, as in the job
+// file, but for an object that may be empty.
 func jobSchema(t *testing.T) []byte {
 	t.Helper()
 	words := descriptions(t)
@@ -174,7 +175,7 @@ func jobSchema(t *testing.T) []byte {
 			}
 			if f.Tag.Get("required") == "true" {
 				required = append(required, name)
-			} else {
+			} else if f.Tag.Get("null") == "" {
 				s["type"] = []any{s["type"], "null"}
 				if values, ok := s["enum"].([]any); ok {
 					s["enum"] = append(values, nil)

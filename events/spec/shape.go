@@ -135,10 +135,10 @@ func (s *shape) object(path string, t reflect.Type) {
 		}
 		seen[name] = true
 		var inner reflect.Type
-		quoted := false
+		quoted, absent := false, "" // absent: the error of null, if it does not count as absent
 		switch f, ok := fields[name]; {
 		case ok:
-			inner, quoted = f.Type, strings.Contains(f.Tag.Get("json"), ",string")
+			inner, quoted, absent = f.Type, strings.Contains(f.Tag.Get("json"), ",string"), f.Tag.Get("null")
 		case kind == reflect.Map:
 			inner = t.Elem()
 			if _, err := strconv.Atoi(name); err != nil && t.Key().Kind() != reflect.String {
@@ -150,7 +150,9 @@ func (s *shape) object(path string, t reflect.Type) {
 		default:
 			s.bad = append(s.bad, FieldError{Path: at, Message: "unknown field", Hint: DidYouMean(name, slices.Sorted(maps.Keys(fields)))})
 		}
-		s.value(at, inner, quoted)
+		if null := s.value(at, inner, quoted); null && absent != "" && s.strict {
+			s.add(at, absent)
+		}
 	}
 	s.token()
 }

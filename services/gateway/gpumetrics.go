@@ -31,7 +31,10 @@ func (m *metrics) gpus(n events.NodeView, gauge func(*prometheus.Desc, float64, 
 		return
 	}
 	const mib = 1 << 20
-	atFault := n.DevicesAtFault()
+	atFault := map[int]bool{} // by slot
+	for _, q := range n.QuarantinedSlots {
+		atFault[int(q.Slot)] = q.Device
+	}
 	for i, g := range n.GPUs {
 		labels := []string{string(n.Node), "", g.ID, g.Model}
 		if n.HasSlotGPUs() {

@@ -49,8 +49,8 @@ func status(env command.Env) *cobra.Command {
 
 // show writes a job; heard: a registry has answered how far it is.
 func show(env command.Env, p screen.Palette, v events.JobView, wide, live bool) error {
-	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)  %s  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
-		v.Generation, view.Members(v), v.Spec.Workers.Min, v.Spec.Workers.Max, step(env, v, live), v.By, env.Age(v.Submitted))
+	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)%s  %s  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
+		v.Generation, view.Members(v), v.Spec.Workers.Min, v.Spec.Workers.Max, v.Spec.GPU.With(), step(env, v, live), v.By, env.Age(v.Submitted))
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/regroup-io/regroup/agent/gpus"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
@@ -85,7 +86,7 @@ services and an agent in this process, beside those of other runs. The first wor
 	command.Group(cmd.Flags(), "Job flags", func() { r.flags = jobflags.Add(cmd.Flags()) })
 	form = command.Output(cmd, command.Text, command.JSON) // json: one object at the end on stdout, workers' output on stderr
 	cmd.Flags().StringVarP(&file, "file", "f", "", "job spec in YAML or JSON; - is stdin")
-	cmd.Flags().IntVar(&r.agent.Slots, "slots", a.Slots, "with a server of its own: workers that fit here; default: as many as the job wants")
+	cmd.Flags().IntVar(&r.agent.Slots, "slots", a.Slots, "with a server of its own: workers that fit here; default: as many as the job wants, or with --gpu one per GPU")
 	cmd.Flags().BoolVar(&r.pages, "dashboard", false, "with a server of its own: serve the dashboard too, at a free port, and print a link to it")
 	command.Group(cmd.Flags(), "Host flags, with a server of its own", func() { r.hosts.HostFlags(cmd.Flags()) })
 	cmd.Flags().SetInterspersed(false)
@@ -166,7 +167,11 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	l.Discovery = r.hosts
 	l.Discovery.Quarantine = discovery.NoQuarantine() // there is no other node
 	a := r.agent
-	a.Slots = cmp.Or(a.Slots, spec.Workers.Max)
+	if spec.GPU != nil { // a slot for each of this machine
+		a.GPUs = cmp.Or(a.GPUs, gpus.Auto)
+	} else {
+		a.Slots = cmp.Or(a.Slots, spec.Workers.Max)
+	}
 	a.Advertise, a.DepartWithin = "127.0.0.1", 0
 	if a.Node == "" && l.Number > 1 && !r.listed { // its name appears next to those of other runs
 		a.Node = fmt.Sprintf("%s-%d", a.Filled().Node, l.Number)

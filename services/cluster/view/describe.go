@@ -16,7 +16,7 @@ import (
 func Describe(b events.Body) string {
 	switch b := b.(type) {
 	case events.JobSubmitted:
-		return fmt.Sprintf("%s: %s (by %s)", WorkersText(b.Spec.Workers), strings.Join(b.Spec.Command, " "), b.By)
+		return fmt.Sprintf("%s%s: %s (by %s)", WorkersText(b.Spec.Workers), b.Spec.GPU.With(), strings.Join(b.Spec.Command, " "), b.By)
 	case events.JobRejected:
 		return fieldErrorsText(b.Errors)
 	case events.JobScaled:

@@ -99,7 +99,7 @@ func (s Seen) head(e Explanation) string {
 	case e.Places == 0 && s.Round.Generation == 0:
 		return fmt.Sprintf("has waited for slots for %s: %s", Span(s.Now.Sub(v.Submitted)), s.hindrance(e))
 	case e.Places == 0 && !v.Spec.SelfRegistered():
-		return fmt.Sprintf("has no slots any more after %s: it needs %d, and trains again when it gets them", CauseText(s.lastCause()), max(1, e.Workers.Min))
+		return fmt.Sprintf("has no slots any more after %s: it needs %d%s, and trains again when it gets them", CauseText(s.lastCause()), max(1, e.Workers.Min), v.Spec.GPU.With())
 	case s.Round.Proposed > 0:
 		return s.regroups(e)
 	case e.Training == 0 && s.silent(events.ServiceRendezvous):
@@ -126,25 +126,39 @@ func (s Seen) head(e Explanation) string {
 // only that reason, because the obstacle is the same for all.
 func (s Seen) waiting() string {
 	p, at := s.Pool, slices.Index(s.Pool.Queue, s.Job.Job)
-	if at < 1 || p.Head == s.Job.Job {
+	q, known := queueOf(p, s.Job.Spec.GPU)
+	if at < 1 || !known || q.Head == s.Job.Job {
 		return s.Placement.Waiting
 	}
 	least := s.Placement.Workers.Min
-	if least > p.MaxSlots {
-		return fmt.Sprintf("needs %s, more than there are: %s", english.Plural(least, "slot"), p.Capacity)
+	text := fmt.Sprintf("needs %s%s", english.Plural(least, "slot"), s.Job.Spec.GPU.With())
+	if least > q.MaxSlots {
+		return text + ", more than there are: " + q.Capacity
 	}
-	text := fmt.Sprintf("needs %s, is number %d of %d in the queue", english.Plural(least, "slot"), at+1, len(p.Queue))
-	if p.Head != "" {
-		text += fmt.Sprintf(" behind %s, which needs %d", p.Head, p.Jobs[p.Head].Workers.Min)
+	text += fmt.Sprintf(", is number %d of %d in the queue", at+1, len(p.Queue))
+	if q.Head != "" {
+		text += fmt.Sprintf(" behind %s, which needs %d", q.Head, p.Jobs[q.Head].Workers.Min)
 	}
-	return text + "; " + p.Capacity
+	return text + "; " + q.Capacity
+}
+
+// queueOf returns what jobs wait for that ask for a GPU; known = the view says so.
+func queueOf(p events.PoolView, g *spec.GPU) (q events.GPUQueue, known bool) {
+	if g == nil {
+		return events.GPUQueue{Head: p.Head, Capacity: p.Capacity, MaxSlots: p.MaxSlots}, true
+	}
+	i := slices.IndexFunc(p.GPUQueues, func(q events.GPUQueue) bool { return q.GPU == *g })
+	if i < 0 {
+		return q, false
+	}
+	return p.GPUQueues[i], true
 }
 
 func (s Seen) hindrance(e Explanation) string {
 	if e.Hindrance != "" {
 		return e.Hindrance
 	}
-	return fmt.Sprintf("it needs %s, and no scheduler has looked at it yet", english.Plural(max(1, e.Workers.Min), "slot"))
+	return fmt.Sprintf("it needs %s%s, and no scheduler has looked at it yet", english.Plural(max(1, e.Workers.Min), "slot"), s.Job.Spec.GPU.With())
 }
 
 func (s Seen) regroups(e Explanation) string {

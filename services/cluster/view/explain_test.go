@@ -77,6 +77,29 @@ func TestSentences(t *testing.T) {
 				Queue: []ident.JobID{"gpt-0001", "bert-0002", "mnist-7f3a"}, Head: "gpt-0001", Capacity: "3 free of 8 on 2 nodes", MaxSlots: 8,
 			}
 		})},
+		{"in the queue for GPUs", fresh(func(s *Seen) {
+			s.Job.Spec.GPU = &spec.GPU{Model: "H100"}
+			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots with a GPU of model H100, is queued"}
+			s.Pool = events.PoolView{
+				Jobs:  map[ident.JobID]events.PlacementView{"gpt-0001": {Workers: spec.Workers{Min: 8, Max: 8}}, "mnist-7f3a": s.Placement},
+				Queue: []ident.JobID{"gpt-0001", "bert-0002", "mnist-7f3a"}, Head: "bert-0002", Capacity: "3 free of 8 on 2 nodes", MaxSlots: 8,
+				GPUQueues: []events.GPUQueue{{GPU: spec.GPU{Model: "H100"}, Head: "gpt-0001", Capacity: "1 free of 4 on 1 node", MaxSlots: 4}},
+			}
+		})},
+		{"in the queue for GPUs, and too big", fresh(func(s *Seen) {
+			s.Job.Spec.GPU = &spec.GPU{Memory: "80GB"}
+			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots with a GPU of at least 80GB, is queued"}
+			s.Pool = events.PoolView{
+				Queue: []ident.JobID{"gpt-0001", "mnist-7f3a"}, Capacity: "0 free of 8 on 1 node", MaxSlots: 8,
+				GPUQueues: []events.GPUQueue{{GPU: spec.GPU{Memory: "80GB"}, Capacity: "0 free of 1 on 1 node", MaxSlots: 1}},
+			}
+		})},
+		{"in the queue for GPUs of which nothing is said", fresh(func(s *Seen) {
+			s.Job.Spec.GPU = &spec.GPU{Model: "L4"}
+			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots with a GPU of model L4, is queued"}
+			s.Pool = events.PoolView{Queue: []ident.JobID{"gpt-0001", "mnist-7f3a"}, Capacity: "3 free of 8 on 2 nodes", MaxSlots: 8}
+		})},
+		{"for GPUs, and nobody has looked yet", fresh(func(s *Seen) { s.Job.Spec.GPU = &spec.GPU{} })},
 		{"in the queue, and too big", fresh(func(s *Seen) {
 			s.Placement = events.PlacementView{Workers: spec.Workers{Min: 2, Max: 4}, Waiting: "needs 2 slots, is queued"}
 			s.Pool = events.PoolView{Queue: []ident.JobID{"gpt-0001", "mnist-7f3a"}, Head: "gpt-0001", Capacity: "0 free of 1 on 1 node", MaxSlots: 1}

@@ -43,6 +43,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/tracing"
@@ -71,6 +72,8 @@ type State struct {
 	// Of earlier incarnations with other state folders: this one says nothing about their
 	// processes.
 	OtherLeases events.LeaseEnds `json:"other_leases,omitzero"`
+	// GPUs of the slots as in the newest fact: one of an earlier version of discovery has none.
+	PublishedGPUs []devices.Slots `json:"published_gpus,omitempty"`
 	// Newest connection of this incarnation that the broker saw close.
 	ClosedLink broker.Link `json:"closed_link,omitzero"`
 }
@@ -180,15 +183,16 @@ func (t *transition) hello(b events.NodeHello) {
 		t.setHostEntry(*b.HostEntry)
 	}
 	same := b.Incarnation == v.Incarnation
-	changed := b.Slots != v.Slots || b.Address != v.Address
-	v.Version, v.GPUs = b.Version, b.GPUs // for people: no fact tells them
-	defer t.judgeGPUs()                   // by the slots that the node has then
+	changed := b.Slots != v.Slots || b.Address != v.Address || t.s.newGPUs(b)
+	v.Version = b.Version // for people: no fact tells it
 	if same {
 		if t.noteConnection(b.Link) {
 			return
 		}
 		t.announceDeparture(b.Departing)
+		v.GPUs = b.GPUs
 	}
+	defer t.judgeGPUs() // by the slots that the node has then
 	reason := "came"
 	switch {
 	case same && v.State == events.NodeStateReady && !changed:
@@ -199,7 +203,7 @@ func (t *transition) hello(b events.NodeHello) {
 	case same && v.State == events.NodeStateLost:
 		reason = "came back after it was lost"
 	case same:
-		reason = "has changed its slots or address"
+		reason = "has changed its slots, GPUs or address"
 	case v.State != "":
 		reason = "came back as a new incarnation"
 		if t.s.alive() {
@@ -356,7 +360,12 @@ func (t *transition) setState(s events.NodeState, reason string) {
 
 func (t *transition) fact() events.NodeFact { return t.s.View.Fact() }
 
-func (t *transition) publish(b events.Body) { t.d.Facts = append(t.d.Facts, events.Fact{Body: b}) }
+func (t *transition) publish(b events.Body) {
+	if n, ok := b.(events.NodeEvent); ok {
+		t.s.PublishedGPUs = n.Fact().GPUs
+	}
+	t.d.Facts = append(t.d.Facts, events.Fact{Body: b})
+}
 
 func (t *transition) refuse(code errcode.Code, format string, args ...any) {
 	t.d.Refusal = errcode.Errorf(code, format, args...)

@@ -77,9 +77,16 @@ func (t *transition) newIncarnation(b events.NodeHello) {
 		t.s.Replaced = append(t.s.Replaced, v.Incarnation)
 		t.s.Replaced = t.s.Replaced[max(0, len(t.s.Replaced)-replacedKept):]
 	}
-	v.Incarnation, v.Link, t.s.ClosedLink, v.TimesLost = b.Incarnation, b.Link, broker.Link{}, 0
+	v.Incarnation, v.Link, t.s.ClosedLink, v.TimesLost, v.GPUs = b.Incarnation, b.Link, broker.Link{}, 0, b.GPUs
 	v.Departing = b.Departing
 	v.Draining = v.Departing != nil || t.s.Drain != ""
+}
+
+// newGPUs reports whether the facts do not say yet which GPUs the slots have after a hello.
+func (s State) newGPUs(b events.NodeHello) bool {
+	v := s.View
+	v.Slots, v.GPUs = b.Slots, b.GPUs
+	return !slices.Equal(v.SlotGPUs(), s.PublishedGPUs)
 }
 
 func (s State) drainReason() string {

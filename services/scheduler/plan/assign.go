@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -12,18 +11,6 @@ import (
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 )
-
-// pool holds the slots during one pass.
-type pool struct {
-	nodes            map[ident.NodeID]Node
-	names            []ident.NodeID // in the order of the host list, then by name
-	free             []ident.Place  // in the order of names
-	size             int            // slots of usable nodes
-	withSuspected    int            // size and the healthy slots of suspected nodes, which may recover
-	quarantinedSlots int            // slots of quarantined nodes and quarantined slots, which return in time
-	nodeCount        int            // usable nodes
-	capacityText     string         // cached result of capacity once all slots are assigned
-}
 
 // change is what one pass changes for one job.
 type change struct {
@@ -43,11 +30,11 @@ func (c *change) scaled(w spec.Workers) {
 // plan assigns the slots by the rules of the package comment and publishes what changed. A queued
 // job is only examined; no fact is published about it.
 func (t *transition) plan() {
-	before := t.s.View
 	if len(t.s.Queue) == 0 {
-		t.s.View.Queue, t.s.View.Head, t.s.View.Capacity, t.s.View.MaxSlots = nil, "", "", 0
+		t.s.View = events.PoolView{Jobs: t.s.View.Jobs}
 		return
 	}
+	p := t.newPool()
 	changes := map[ident.JobID]*change{} // of placed jobs
 	taken := map[ident.NodeID][]bool{}   // by slot
 	for i := range t.s.Queue {
@@ -57,29 +44,27 @@ func (t *transition) plan() {
 		}
 		c := &change{before: t.s.View.Jobs[j.ID].Places}
 		changes[j.ID] = c
-		for _, p := range t.retain(*j, c) {
-			if taken[p.Node] == nil {
-				taken[p.Node] = make([]bool, t.s.Nodes[p.Node].Slots)
+		for _, kept := range t.retain(&p, *j, c) {
+			if taken[kept.Node] == nil {
+				taken[kept.Node] = make([]bool, t.s.Nodes[kept.Node].Slots)
 			}
-			taken[p.Node][p.Slot] = true
+			taken[kept.Node][kept.Slot] = true
 		}
 	}
-	p := t.pool(taken)
+	p.fill(taken)
 	for again := true; again; { // rule 2
 		t.placed(func(j *Job, row events.PlacementView) {
 			t.assign(&p, j, changes[j.ID], row.Workers.Min-len(row.Places))
 		})
 		again = t.giveBack(&p, changes)
 	}
-	holder := t.admit(&p, changes)
-	if holder == "" { // rule 4
-		t.placed(func(j *Job, row events.PlacementView) {
-			has := len(row.Places)
-			t.assign(&p, j, changes[j.ID], j.whole(min(row.Workers.Max, has+len(p.free)))-has)
-		})
-	}
-	t.placed(func(j *Job, row events.PlacementView) { t.publishChange(&p, j, row, changes[j.ID], holder) })
-	t.updateQueue(&p, before, holder)
+	t.admit(&p, changes)
+	t.placed(func(j *Job, row events.PlacementView) { // rule 4
+		has := len(row.Places)
+		t.assign(&p, j, changes[j.ID], j.whole(min(row.Workers.Max, has+p.available(p.request(j.GPU))))-has)
+	})
+	t.placed(func(j *Job, row events.PlacementView) { t.publishChange(&p, j, row, changes[j.ID]) })
+	t.updateQueue(&p)
 }
 
 // placed calls fn for every placed job, oldest first.
@@ -113,12 +98,7 @@ func (t *transition) giveBack(p *pool, changes map[ident.JobID]*change) bool {
 	row, c := t.s.View.Jobs[j.ID], changes[j.ID]
 	c.scaled(row.Workers)
 	c.reasons = append(c.reasons, fmt.Sprintf("%d of at least %s left: all wait for the rest", len(row.Places), slots(row.Workers.Min)))
-	for _, place := range row.Places {
-		if t.s.Nodes[place.Node].schedulable() {
-			p.free = append(p.free, place)
-		}
-	}
-	slices.SortFunc(p.free, func(a, b ident.Place) int { return cmp.Or(t.s.byHost(a.Node, b.Node), cmp.Compare(a.Slot, b.Slot)) })
+	t.returned(p, row.Places)
 	row.Places, row.Waiting = nil, ""
 	t.s.View.Jobs[j.ID] = row
 	t.publishPlacement(j, row, c)
@@ -128,8 +108,8 @@ func (t *transition) giveBack(p *pool, changes map[ident.JobID]*change) bool {
 }
 
 // retain is rule 1. It returns the places that the job keeps.
-func (t *transition) retain(j Job, c *change) []ident.Place {
-	row := t.s.View.Jobs[j.ID]
+func (t *transition) retain(pool *pool, j Job, c *change) []ident.Place {
+	row, asks := t.s.View.Jobs[j.ID], pool.request(j.GPU)
 	kept := make([]ident.Place, 0, len(row.Places))
 	for _, p := range row.Places {
 		n := t.s.Nodes[p.Node]
@@ -148,6 +128,8 @@ func (t *transition) retain(j Job, c *change) []ident.Place {
 			reason = fmt.Sprintf("%s may not be used: %s", p.Node, n.Excluded)
 		case p.Slot < 0 || int(p.Slot) >= n.Slots:
 			reason = fmt.Sprintf("%s has only %s now", p.Node, slots(n.Slots))
+		case !asks.fits[pool.kindAt(n, p.Slot)]:
+			reason = fmt.Sprintf("%s has other GPUs now, and each worker needs %s", p.Node, *j.GPU)
 		case n.quarantined(p.Slot) != nil:
 			reason, c.returning = fmt.Sprintf("%s is quarantined: %s", p, n.quarantined(p.Slot).Reason), true
 		default:
@@ -169,71 +151,44 @@ func (t *transition) retain(j Job, c *change) []ident.Place {
 	return kept
 }
 
-func (t *transition) pool(taken map[ident.NodeID][]bool) pool {
-	p := pool{nodes: t.s.Nodes, names: slices.SortedFunc(maps.Keys(t.s.Nodes), t.s.byHost)}
-	for _, id := range p.names {
-		n := t.s.Nodes[id]
-		switch {
-		case !n.keepsPlaces():
-			continue
-		case n.Quarantine != nil:
-			p.quarantinedSlots += n.Slots
-			continue
-		}
-		p.withSuspected += n.healthySlots()
-		p.quarantinedSlots += n.Slots - n.healthySlots()
-		if !n.schedulable() {
-			continue
-		}
-		p.size += n.healthySlots()
-		p.nodeCount++
-		used := taken[id]
-		for i := range n.Slots {
-			if (used == nil || !used[i]) && n.quarantined(ident.Slot(i)) == nil {
-				p.free = append(p.free, ident.Place{Node: id, Slot: ident.Slot(i)})
-			}
-		}
-	}
-	return p
-}
-
-// admit is rule 3. It returns the job that blocks later ones, if any.
-func (t *transition) admit(p *pool, changes map[ident.JobID]*change) (holder ident.JobID) {
+// admit is rule 3. The slots that a job waits for are kept from later ones.
+func (t *transition) admit(p *pool, changes map[ident.JobID]*change) {
 	for i := range t.s.Queue {
 		j := &t.s.Queue[i]
 		if j.Placed || !j.Submitted {
 			continue
 		}
-		least := t.s.View.Jobs[j.ID].Workers.Min
+		least, asks := t.s.View.Jobs[j.ID].Workers.Min, p.request(j.GPU)
 		switch {
-		case least <= len(p.free):
+		case least <= p.available(asks):
 			j.Placed = true
 			changes[j.ID] = &change{reasons: []string{"placed"}}
 			t.assign(p, j, nil, least)
-		case least <= p.withSuspected:
-			return j.ID
+		case least <= asks.total(p.couldHave):
+			if !p.hold(asks, j.ID) {
+				return
+			}
 		}
 	}
-	return ""
 }
 
+// assign gives a job n of the slots that will do, or as many as there are.
 func (t *transition) assign(p *pool, j *Job, c *change, n int) {
-	n = min(n, len(p.free))
-	if n <= 0 {
+	got := p.take(p.request(j.GPU), n)
+	if len(got) == 0 {
 		return
 	}
 	row := t.s.View.Jobs[j.ID]
-	row.Places = append(slices.Clone(row.Places), p.free[:n]...)
+	row.Places = append(slices.Clone(row.Places), got...)
 	slices.SortFunc(row.Places, ident.Place.Compare)
 	t.s.View.Jobs[j.ID] = row
-	p.free = p.free[n:]
 	if c != nil && !slices.Contains(c.reasons, "placed") && !slices.Contains(c.reasons, "got more slots") {
 		c.reasons = append(c.reasons, "got more slots")
 	}
 }
 
 // publishChange publishes what changed for a placed job, and why it has fewer slots than it wants.
-func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c *change, holder ident.JobID) {
+func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c *change) {
 	if !j.Submitted {
 		return
 	}
@@ -244,39 +199,8 @@ func (t *transition) publishChange(p *pool, j *Job, row events.PlacementView, c 
 	if wanted || len(c.lostNodes) > 0 || !slices.Equal(c.before, row.Places) {
 		t.publishPlacement(j, row, c)
 	}
-	row.Waiting = p.shortfall(j, row, holder)
+	row.Waiting = p.shortfall(j, row)
 	t.s.View.Jobs[j.ID] = row
-}
-
-// updateQueue updates the view of waiting jobs. Only the first one, and the one that blocks the
-// others, give the figures that keep them waiting: those may change with every job that ends. The
-// others are marked as queued once, so that the cost of a job does not grow with the length of the
-// queue.
-func (t *transition) updateQueue(p *pool, before events.PoolView, holder ident.JobID) {
-	v := &t.s.View
-	v.Head, v.Capacity, v.MaxSlots = holder, p.capacity(), p.withSuspected+p.quarantinedSlots
-	v.Queue = make([]ident.JobID, 0, len(t.s.Queue)-len(v.Jobs)/2)
-	for i := range t.s.Queue {
-		j := &t.s.Queue[i]
-		if j.Placed || !j.Submitted {
-			continue
-		}
-		v.Queue = append(v.Queue, j.ID)
-		first := len(v.Queue) == 1
-		row := v.Jobs[j.ID]
-		if row.Waiting != "" && !first && j.ID != holder && j.ID != before.Head && !t.s.touched[j.ID] {
-			continue
-		}
-		waiting := p.waitReason(row.Workers.Min, first || j.ID == holder)
-		if waiting == row.Waiting {
-			continue
-		}
-		row.Waiting = waiting
-		v.Jobs[j.ID] = row
-		t.d.Facts = append(t.d.Facts, events.Fact{Entity: string(j.ID), Body: events.PlacementWaiting{
-			Job: j.ID, Reason: waiting, Need: row.Workers.Min, Free: len(p.free),
-		}})
-	}
 }
 
 // publishPlacement publishes the job's places. The specification, which is part of the fact, is

@@ -5,9 +5,12 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
+
+var h100 = spec.GPU{Model: "H100"}
 
 // TestKnowsMeansNoChange: an input that Knows reports as known changes nothing, and others do.
 func TestKnowsMeansNoChange(t *testing.T) {
@@ -15,6 +18,8 @@ func TestKnowsMeansNoChange(t *testing.T) {
 	s := m.New("")
 	spec := spec.Job{Name: "demo", Command: []string{"x"}, Workers: spec.Workers{Min: 1, Max: 2}}.WithDefaults()
 	node := events.NodeFact{Node: "node-a", Incarnation: "A", Slots: 2}
+	gpus, asks := node, spec
+	gpus.GPUs, asks.GPU = []devices.Slots{{Count: 2, Model: "H100"}}, &h100
 	end := events.JobEnd{Job: "demo-0"}
 	for _, c := range []struct {
 		number uint64
@@ -39,6 +44,11 @@ func TestKnowsMeansNoChange(t *testing.T) {
 		{3, events.NodeLost{NodeFact: node}, false},
 		{3, events.NodeLeft{NodeFact: node}, true},
 		{4, events.NodeLeft{NodeFact: node}, false},
+		{5, events.NodeChanged{NodeFact: gpus}, false},
+		{5, events.NodeChanged{NodeFact: gpus}, true},
+		{4, events.NodeJoined{NodeFact: gpus}, true},
+		{3, events.JobSubmitted{Job: "demo-2", Spec: asks}, false},
+		{3, events.JobSubmitted{Job: "demo-2", Spec: asks}, true},
 	} {
 		in := events.Input{Number: c.number, Body: c.body}
 		if got := s.Knows(in); got != c.knows {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
@@ -22,6 +23,35 @@ type world struct {
 	inc   map[ident.NodeID]int
 	jobs  map[ident.JobID]uint64
 	of    map[ident.JobID]int // their elastic.multipleOf
+	gpu   map[ident.JobID]*spec.GPU
+}
+
+// gpus are of two models, and of one that is unknown.
+var gpus = []devices.Slots{{Model: "NVIDIA H100 80GB HBM3", MemoryMiB: 81559}, {Model: "NVIDIA A100-SXM4-40GB", MemoryMiB: 40960}, {}}
+
+// requests are for any slot, for any GPU, and for some.
+var requests = []*spec.GPU{nil, nil, nil, {}, {Model: "H100"}, {Model: "a100"}, {Memory: "40GB"}, {Model: "H100", Memory: "94GB"}}
+
+// anyGPUs sets the GPUs of slots: none, equal ones, several kinds, or not as many as slots, which
+// no fact should have.
+func anyGPUs(t *rapid.T, f *events.NodeFact) {
+	for left := f.Slots; left > 0 && rapid.IntRange(0, 4).Draw(t, "more GPUs") > 0; {
+		g := rapid.SampledFrom(gpus).Draw(t, "GPU")
+		g.Count = rapid.SampledFrom([]int{left, left, 1, 2, 0, -1}).Draw(t, "count")
+		f.GPUs, left = append(f.GPUs, g), left-max(0, g.Count)
+	}
+}
+
+// matches reports whether a slot has what a job asks for.
+func matches(asks *spec.GPU, n plan.Node, s ident.Slot) bool {
+	if asks == nil {
+		return true
+	}
+	var all []devices.Slots // by slot
+	for _, g := range n.GPUs {
+		all = append(all, slices.Repeat([]devices.Slots{g}, max(0, g.Count))...)
+	}
+	return int(s) < len(all) && asks.Matches(all[s].Model, all[s].MemoryMiB)
 }
 
 func (w *world) next(t *rapid.T) events.Input {
@@ -30,6 +60,7 @@ func (w *world) next(t *rapid.T) events.Input {
 		w.jobs[id]++
 		if w.jobs[id] == 1 {
 			w.of[id] = rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "multiple")
+			w.gpu[id] = rapid.SampledFrom(requests).Draw(t, "request")
 		}
 		of := max(1, w.of[id])
 		least := rapid.IntRange(1, 6/of).Draw(t, "min")
@@ -38,7 +69,7 @@ func (w *world) next(t *rapid.T) events.Input {
 		switch {
 		case in.Number == 1:
 			recovery := rapid.SampledFrom([]spec.Recovery{spec.RecoveryRestart, spec.RecoveryInProcess}).Draw(t, "recovery")
-			in.Body = events.JobSubmitted{Job: id, Spec: spec.Job{Name: string(id), Workers: workers, Recovery: recovery, Elastic: spec.Elastic{MultipleOf: w.of[id]}}}
+			in.Body = events.JobSubmitted{Job: id, Spec: spec.Job{Name: string(id), Workers: workers, Recovery: recovery, Elastic: spec.Elastic{MultipleOf: w.of[id]}, GPU: w.gpu[id]}}
 		case rapid.IntRange(0, 3).Draw(t, "end") == 0:
 			in.Body = events.JobFailed{JobEnd: events.JobEnd{Job: id}}
 		default:
@@ -53,6 +84,7 @@ func (w *world) next(t *rapid.T) events.Input {
 		w.inc[id]++
 	}
 	f := events.NodeFact{Node: id, Incarnation: ident.Incarnation(fmt.Sprint(w.inc[id])), Slots: rapid.IntRange(0, 4).Draw(t, "slots")}
+	anyGPUs(t, &f)
 	if rapid.IntRange(0, 3).Draw(t, "attributes") == 0 {
 		anyAttributes(t, &f)
 	}
@@ -98,8 +130,11 @@ func anyAttributes(t *rapid.T, f *events.NodeFact) {
 	}
 }
 
-// stays reports whether a place on the node may be kept.
-func stays(n plan.Node, s ident.Slot) bool {
+// stays reports whether a job may keep a place on the node.
+func stays(j plan.Job, n plan.Node, s ident.Slot) bool { return usable(n, s) && matches(j.GPU, n, s) }
+
+// usable reports whether a slot may be used by any job.
+func usable(n plan.Node, s ident.Slot) bool {
 	return n.Gone == "" && !n.Draining && n.Excluded == "" && int(s) < n.Slots &&
 		!slices.ContainsFunc(n.QuarantinedSlots, func(b events.QuarantinedSlot) bool { return b.Slot == s })
 }
@@ -117,7 +152,7 @@ func deliver(t *rapid.T, facts []events.Input) []events.Input {
 }
 
 func history(t *rapid.T) []events.Input {
-	w := world{map[ident.NodeID]uint64{}, map[ident.NodeID]int{}, map[ident.JobID]uint64{}, map[ident.JobID]int{}}
+	w := world{map[ident.NodeID]uint64{}, map[ident.NodeID]int{}, map[ident.JobID]uint64{}, map[ident.JobID]int{}, map[ident.JobID]*spec.GPU{}}
 	var facts []events.Input
 	for range rapid.IntRange(1, 50).Draw(t, "length") {
 		facts = append(facts, w.next(t))
@@ -154,7 +189,7 @@ func TestAnyHistory(t *testing.T) {
 			stable(t, before, nodes, s)
 			obedient(t, before, s)
 			multiples(t, before, s)
-			fair(t, queue, s)
+			fair(t, queue, before, s)
 			for id, row := range s.View.Jobs {
 				if !slices.Equal(read[id], row.Places) {
 					t.Fatalf("facts say that %s has %v, the pool %v", id, read[id], row.Places)
@@ -181,8 +216,8 @@ func check(t *rapid.T, s plan.State) {
 				t.Fatalf("%s is given to %s and %s", p, other, j.ID)
 			}
 			taken[p] = j.ID
-			if n := s.Nodes[p.Node]; !stays(n, p.Slot) {
-				t.Fatalf("%s has %s, but the node is %+v", j.ID, p, n)
+			if n := s.Nodes[p.Node]; !stays(j, n, p.Slot) {
+				t.Fatalf("%s, which asks for %v, has %s, but the node is %+v", j.ID, j.GPU, p, n)
 			}
 		}
 		switch {
@@ -204,13 +239,11 @@ func check(t *rapid.T, s plan.State) {
 // stable verifies that a place whose slot still exists is kept, unless the job is over its max, has
 // given all back because it cannot run, or the place belonged to another incarnation of the node.
 func stable(t *rapid.T, before map[ident.JobID]events.PlacementView, nodes map[ident.NodeID]plan.Node, s plan.State) {
-	gaveBack := map[ident.JobID]bool{}
 	for _, j := range s.Queue {
-		gaveBack[j.ID] = !j.Placed
 		row := s.View.Jobs[j.ID]
 		if left := before[j.ID].Places; !j.Placed && len(left) > 0 {
 			left = slices.DeleteFunc(slices.Clone(left), func(p ident.Place) bool {
-				return !stays(s.Nodes[p.Node], p.Slot) || s.Nodes[p.Node].Incarnation != nodes[p.Node].Incarnation
+				return !stays(j, s.Nodes[p.Node], p.Slot) || s.Nodes[p.Node].Incarnation != nodes[p.Node].Incarnation
 			})
 			if !j.Restart || len(left) >= row.Workers.Min {
 				t.Fatalf("%s (%+v) gave %v back and could run with it", j.ID, row.Workers, left)
@@ -220,8 +253,9 @@ func stable(t *rapid.T, before map[ident.JobID]events.PlacementView, nodes map[i
 			t.Fatalf("%s holds %v and cannot run with less than %d", j.ID, row.Places, row.Workers.Min)
 		}
 	}
-	for id, row := range s.View.Jobs {
-		if gaveBack[id] {
+	for _, j := range s.Queue {
+		id, row := j.ID, s.View.Jobs[j.ID]
+		if !j.Placed { // it gave all back
 			continue
 		}
 		for _, p := range before[id].Places {
@@ -229,7 +263,7 @@ func stable(t *rapid.T, before map[ident.JobID]events.PlacementView, nodes map[i
 			if n.Incarnation != nodes[p.Node].Incarnation {
 				continue
 			}
-			if stays(n, p.Slot) && !slices.Contains(row.Places, p) && len(row.Places) < row.Workers.Max {
+			if stays(j, n, p.Slot) && !slices.Contains(row.Places, p) && len(row.Places) < row.Workers.Max {
 				t.Fatalf("%s lost %s for nothing: %v to %v", id, p, before[id].Places, row.Places)
 			}
 		}
@@ -258,53 +292,80 @@ func multiples(t *rapid.T, before map[ident.JobID]events.PlacementView, s plan.S
 	}
 }
 
-// fair verifies that no job was placed before an earlier one that waits and could ever fit, that no
-// job waits while enough slots are free, and that without such a job none could grow.
-func fair(t *rapid.T, before []plan.Job, s plan.State) {
-	size, usable, taken := 0, 0, 0
+// fair verifies that no job waits while enough slots that will do are free and kept for no earlier
+// one, that no job was placed on slots, or has grown to slots, that are kept for an earlier one
+// that waits and could ever fit, and that none could grow.
+func fair(t *rapid.T, queue []plan.Job, before map[ident.JobID]events.PlacementView, s plan.State) {
+	taken := map[ident.Place]bool{}
+	for _, row := range s.View.Jobs {
+		for _, p := range row.Places {
+			taken[p] = true
+		}
+	}
+	type slot struct {
+		ident.Place
+		node plan.Node
+		free bool
+		of   ident.JobID // the first job for which it is kept
+	}
+	var all []*slot // of nodes that get work, or may again
 	for id, n := range s.Nodes {
-		if n.Gone == "" && !n.Draining && n.Excluded == "" && n.Quarantine == nil {
-			sound := 0
-			for i := range n.Slots {
-				if stays(n, ident.Slot(i)) {
-					sound++
-				}
-			}
-			size += sound
-			if !n.Suspected {
-				usable += sound
-				for _, row := range s.View.Jobs {
-					for _, p := range row.Places {
-						if p.Node == id {
-							taken++
-						}
-					}
-				}
+		for i := range n.Slots {
+			p := ident.Place{Node: id, Slot: ident.Slot(i)}
+			if usable(n, p.Slot) && n.Quarantine == nil {
+				all = append(all, &slot{Place: p, node: n, free: !n.Suspected && !taken[p]})
 			}
 		}
 	}
+	count := func(j plan.Job, of func(*slot) bool) (n int) {
+		for _, x := range all {
+			if matches(j.GPU, x.node, x.Slot) && of(x) {
+				n++
+			}
+		}
+		return n
+	}
+	available := func(x *slot) bool { return x.free && x.of == "" }
 	was := map[ident.JobID]bool{}
-	for _, j := range before {
+	for _, j := range queue {
 		was[j.ID] = j.Placed
 	}
-	holder := ident.JobID("")
+	keptFrom := func(j plan.Job, p ident.Place) {
+		for _, x := range all {
+			if x.Place == p && x.of != "" {
+				t.Fatalf("%s got %s past %s, which waits", j.ID, p, x.of)
+			}
+		}
+	}
 	for _, j := range s.Queue {
 		least := s.View.Jobs[j.ID].Workers.Min
 		switch {
-		case j.Placed && !was[j.ID] && holder != "":
-			t.Fatalf("%s was placed past %s, which waits", j.ID, holder)
-		case j.Placed || !j.Submitted || holder != "":
-		case least <= usable-taken:
-			t.Fatalf("%s waits for %d slots while %d are free", j.ID, least, usable-taken)
-		case least <= size:
-			holder = j.ID
+		case j.Placed && !was[j.ID]:
+			for _, p := range s.View.Jobs[j.ID].Places {
+				keptFrom(j, p)
+			}
+		case j.Placed || !j.Submitted:
+		case least <= count(j, available):
+			t.Fatalf("%s, which asks for %v, waits for %d slots while %d are free", j.ID, j.GPU, least, count(j, available))
+		case least <= count(j, func(*slot) bool { return true }):
+			for _, x := range all {
+				if x.of == "" && matches(j.GPU, x.node, x.Slot) {
+					x.of = j.ID
+				}
+			}
 		}
 	}
 	for _, j := range s.Queue {
 		row, of := s.View.Jobs[j.ID], max(1, j.MultipleOf)
 		has := len(row.Places)
-		if could := min(row.Workers.Max, has+usable-taken); holder == "" && j.Placed && could/of*of > has {
-			t.Fatalf("%s has %v of %+v in multiples of %d while %d slots are free", j.ID, row.Places, row.Workers, j.MultipleOf, usable-taken)
+		if could := min(row.Workers.Max, has+count(j, available)); j.Placed && could/of*of > has {
+			t.Fatalf("%s has %v of %+v in multiples of %d while %d slots are free", j.ID, row.Places, row.Workers, j.MultipleOf, count(j, available))
+		}
+		isNew := func(p ident.Place) bool { return !slices.Contains(before[j.ID].Places, p) }
+		if grown := slices.DeleteFunc(slices.Clone(row.Places), func(p ident.Place) bool { return !isNew(p) }); has-len(grown) >= row.Workers.Min {
+			for _, p := range grown {
+				keptFrom(j, p)
+			}
 		}
 	}
 }

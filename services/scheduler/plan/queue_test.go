@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
@@ -64,9 +65,12 @@ func TestQueueIsBounded(t *testing.T) {
 	if len(s.Queue) != 20_000 || len(s.View.Queue) != 20_000-8 {
 		t.Fatalf("%d jobs in the pool, %d queued", len(s.Queue), len(s.View.Queue))
 	}
-	for _, multiple := range []int{0, 2} {
+	for _, c := range []struct {
+		multiple int
+		gpu      *spec.GPU
+	}{{}, {multiple: 2}, {gpu: &spec.GPU{Model: "H100", Memory: "80GB"}}} {
 		for i := range s.Queue {
-			s.Queue[i].MultipleOf = multiple
+			s.Queue[i].MultipleOf, s.Queue[i].GPU = c.multiple, c.gpu
 		}
 		raw, err := json.Marshal(s.Pack())
 		if err != nil {
@@ -74,7 +78,7 @@ func TestQueueIsBounded(t *testing.T) {
 		}
 		doc, err := document.Encode(document.Document{Schema: document.Schema, State: raw})
 		if err != nil || len(doc) > 512<<10 {
-			t.Errorf("with multiples of %d the document has %d bytes (%v), want at most half of a message", multiple, len(doc), err)
+			t.Errorf("with multiples of %d, and %v, the document has %d bytes (%v), want at most half of a message", c.multiple, c.gpu, len(doc), err)
 		}
 	}
 	m := plan.Machine{}
@@ -109,6 +113,38 @@ func TestPackedStatesAreTheSame(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFactsDoNotGrowWithQueuesOfGPUs: as above, of jobs that ask for one of two models each.
+func TestFactsDoNotGrowWithQueuesOfGPUs(t *testing.T) {
+	m := plan.Machine{}
+	gpu := func(model string) *spec.GPU { return &spec.GPU{Model: model} }
+	id := func(i int) ident.JobID { return ident.JobID(fmt.Sprint("job-", i)) }
+	s := m.New(events.PoolKey)
+	s, _ = m.Step(s, events.Input{Number: 1, Body: events.NodeJoined{NodeFact: events.NodeFact{
+		Node: "n1", Incarnation: "A", Slots: 8, GPUs: []devices.Slots{{Count: 4, Model: "H100"}, {Count: 4, Model: "T4"}},
+	}}}, noon)
+	for i := range 1000 {
+		in := submit(i)
+		b := in.Body.(events.JobSubmitted)
+		b.Job, b.Spec.GPU = id(i), gpu([]string{"H100", "T4"}[i%2])
+		in.Body = b
+		s, _ = m.Apply(s, in, noon)
+	}
+	s, _ = m.Conclude(s, submit(999), noon)
+	if len(s.View.Queue) != 992 || len(s.View.GPUQueues) != 2 {
+		t.Fatalf("%d are queued, for %+v", len(s.View.Queue), s.View.GPUQueues)
+	}
+	for i := range 8 {
+		var d events.Decision
+		s, d = m.Step(s, events.Input{Number: 2, Body: events.JobSucceeded{JobEnd: events.JobEnd{Job: id(i)}}}, noon)
+		if len(d.Facts) > 3 {
+			t.Fatalf("the end of one job published %d facts: %+v", len(d.Facts), d.Facts)
+		}
+		if next := s.View.Jobs[id(i+8)].Places; len(next) != 1 || int(next[0].Slot)/4 != i%2 {
+			t.Fatalf("after the end of job %d the next of its kind has %v", i, next)
+		}
+	}
 }
 
 // BenchmarkQueue measures one job's end and one placement with a queue of 10,000, including the

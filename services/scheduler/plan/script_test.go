@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tracing"
@@ -43,11 +44,13 @@ func (p *pool) do(t *testing.T, line string) string {
 	return printed(d)
 }
 
-// parse parses a command: submit job min:max [in-process] [multiple=N], scale job min:max, end job,
+// parse parses a command: submit job min:max [in-process] [multiple=N] with gpu=MODEL or gpu=any
+// and memory=80GB for its GPU, scale job min:max, end job,
 // removed job, or opened or closed job N/gM (its Nth incident, after generation M), or joined,
 // suspected, recovered, draining, lost, left with a node, slots=N and an incarnation, or
 // quarantined, released, changed with those. Other attributes of a node are set by quarantine=1m,
-// quarantined=SLOT,SLOT (for a minute), excluded, line=N of the host list, state=S, drains.
+// quarantined=SLOT,SLOT (for a minute), excluded, line=N of the host list, state=S, drains,
+// gpus=2xH100,1xT4 of its slots.
 func parse(line string) (in events.Input, err error) {
 	line, number, ok := strings.Cut(line, " #")
 	if ok {
@@ -64,12 +67,22 @@ func parse(line string) (in events.Input, err error) {
 	var workers spec.Workers
 	recovery := spec.RecoveryRestart
 	var elastic spec.Elastic
+	var gpu *spec.GPU
 	for _, arg := range w[2:] {
 		switch {
 		case strings.HasPrefix(arg, "slots="):
 			_, err = fmt.Sscanf(arg, "slots=%d", &f.Slots)
 		case strings.HasPrefix(arg, "multiple="):
 			_, err = fmt.Sscanf(arg, "multiple=%d", &elastic.MultipleOf)
+		case strings.HasPrefix(arg, "gpu="), strings.HasPrefix(arg, "memory="):
+			if gpu == nil {
+				gpu = &spec.GPU{}
+			}
+			if model, ok := strings.CutPrefix(arg, "gpu="); ok && model != "any" {
+				gpu.Model = model
+			} else if !ok {
+				gpu.Memory = spec.GPUMemory(strings.TrimPrefix(arg, "memory="))
+			}
 		case strings.Contains(arg, "="), arg == "excluded", arg == "drains":
 			err = attribute(&f, arg)
 		case arg == "in-process":
@@ -85,7 +98,7 @@ func parse(line string) (in events.Input, err error) {
 	}
 	switch w[0] {
 	case "submit":
-		in.Body = events.JobSubmitted{Job: job, Spec: spec.Job{Name: w[1], Workers: workers, Recovery: recovery, Elastic: elastic}}
+		in.Body = events.JobSubmitted{Job: job, Spec: spec.Job{Name: w[1], Workers: workers, Recovery: recovery, Elastic: elastic, GPU: gpu}}
 	case "scale":
 		in.Body = events.JobScaled{Job: job, Workers: workers}
 	case "end":
@@ -141,6 +154,18 @@ func attribute(f *events.NodeFact, arg string) error {
 				return err
 			}
 			f.QuarantinedSlots = append(f.QuarantinedSlots, b)
+		}
+	case "gpus":
+		for run := range strings.SplitSeq(value, ",") {
+			count, model, _ := strings.Cut(run, "x")
+			g := map[string]devices.Slots{
+				"H100": {Model: "NVIDIA H100 80GB HBM3", MemoryMiB: 81559}, "A100": {Model: "NVIDIA A100-SXM4-40GB", MemoryMiB: 40960},
+				"T4": {Model: "Tesla T4", MemoryMiB: 15360},
+			}[model]
+			if _, err := fmt.Sscan(count, &g.Count); err != nil {
+				return err
+			}
+			f.GPUs = append(f.GPUs, g)
 		}
 	case "excluded":
 		f.Excluded = "is not in the host list"

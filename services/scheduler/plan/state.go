@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
@@ -42,6 +43,7 @@ type Job struct {
 	Submitted        bool         `json:"submitted,omitempty"`   // false: only a later fact has arrived so far
 	Restart          bool         `json:"restart,omitempty"`     // it recovers by restart: below its min it has no processes
 	MultipleOf       int          `json:"multiple_of,omitempty"` // it trains with multiples of so many workers; 0 = any number
+	GPU              *spec.GPU    `json:"gpu,omitempty"`         // that each worker needs for itself; nil = none
 	Placed           bool         `json:"placed,omitempty"`      // it has got its gang, and keeps what it has
 	Returning        bool         `json:"returning,omitempty"`   // it is below its min since places were lost that may be back soon
 	PublishedWorkers spec.Workers `json:"published_workers"`     // as in the last placement.set
@@ -81,7 +83,8 @@ type Node struct {
 	Quarantine       *events.Quarantine       `json:"quarantine,omitempty"`        // no new places
 	QuarantinedSlots []events.QuarantinedSlot `json:"quarantined_slots,omitempty"` // these slots lose their places
 
-	LeaseEnds events.LeaseEnds `json:"lease_ends,omitzero"` // as in the last fact
+	GPUs      []devices.Slots  `json:"gpus,omitempty"`      // of the slots, as in the last fact
+	LeaseEnds events.LeaseEnds `json:"lease_ends,omitzero"` // likewise
 }
 
 // Departure is how a node went away.
@@ -104,16 +107,6 @@ func (n Node) quarantined(s ident.Slot) *events.Quarantine {
 		}
 	}
 	return nil
-}
-
-func (n Node) healthySlots() int {
-	healthy := n.Slots
-	for _, b := range n.QuarantinedSlots {
-		if int(b.Slot) < n.Slots {
-			healthy--
-		}
-	}
-	return healthy
 }
 
 // Machine assigns slots.

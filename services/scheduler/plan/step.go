@@ -12,20 +12,26 @@
 //
 //  1. A place is kept as long as its node and slot are usable; nothing is ever moved. The places
 //     on nodes that are lost, have left, drain, are not on the host list or have fewer slots, and
-//     on quarantined slots, are revoked, and a job over its max gives its highest places back.
+//     on slots in quarantine or with another GPU than is asked for, are revoked, and a job over its
+//     max gives its highest places back.
 //  2. Placed jobs that are below their min take free slots, oldest job first. One that is still
 //     below it keeps its slots if its workers live (recovery in process), or if what it lost may be
 //     back soon: a lost node, a slot in quarantine. Otherwise, after a drain for example, it has no
 //     processes: it gives all slots back and waits for its gang again.
-//  3. Waiting jobs get their min, all of it or nothing (a gang), oldest first. All slots are
-//     alike, so the first that does not fit blocks every later one, and no job starves. Only a job
-//     that needs more slots than all nodes together have (without those that drain or are in
-//     quarantine) blocks no other.
-//  4. The remaining slots go to placed jobs up to their max, oldest first, unless a waiting job
-//     blocks them (rule 3). A job that trains with multiples of a number gets only what makes its
-//     places a multiple, and leaves the rest to others. Its min and max are multiples, so rules 2
-//     and 3 end at one too, and rule 1 holds for it as for all: after a loss it may have places
-//     beyond a multiple, whose workers are spare ones until it grows again.
+//  3. Waiting jobs get their min, all of it or nothing (a gang), oldest first. Slots are alike for
+//     jobs that ask for nothing. The first job that does not fit keeps all free slots that would do
+//     for it from later ones, and so no job starves: one that asks for nothing keeps all, one that
+//     asks for a GPU those that have one. Only a job that needs more slots than all nodes together
+//     have for it (without those that drain or are in quarantine) keeps none.
+//  4. The remaining slots go to placed jobs up to their max, oldest first, but for those that are
+//     kept (rule 3). A job that trains with multiples of a number gets only what makes its places a
+//     multiple, and leaves the rest to others. Its min and max are multiples, so rules 2 and 3 end
+//     at one too, and rule 1 holds for it as for all: after a loss it may have places beyond a
+//     multiple, whose workers are spare ones until it grows again.
+//
+// A job that asks for a GPU gets and keeps only slots with a GPU of their own that will do, in every
+// rule. Example: it needs two H100, of which one is free, and a later job asks for a T4 or nothing:
+// that gets any slot but the ones with an H100.
 //
 // Slots are assigned in order of node name and slot number. No job is preempted.
 //
@@ -122,7 +128,7 @@ func (t *transition) submitted(b events.JobSubmitted) {
 // describe keeps what the scheduler reads of a specification that a JobSubmitted has. The wanted
 // workers are in the view, and may be newer.
 func (j *Job) describe(s spec.Job) {
-	j.Submitted, j.Restart, j.MultipleOf = true, s.Recovery == spec.RecoveryRestart, s.Elastic.MultipleOf
+	j.Submitted, j.Restart, j.MultipleOf, j.GPU = true, s.Recovery == spec.RecoveryRestart, s.Elastic.MultipleOf, s.GPU
 }
 
 func (t *transition) scaled(b events.JobScaled) {
@@ -205,7 +211,7 @@ func (t *transition) applyNodeFact(b events.NodeEvent) {
 	n = Node{
 		Incarnation: f.Incarnation, Slots: max(0, f.Slots), Number: max(n.Number, t.in.Number),
 		Excluded: f.Excluded, Order: f.Order, Quarantine: f.Quarantine, QuarantinedSlots: f.QuarantinedSlots,
-		LeaseEnds: f.LeaseEnds,
+		GPUs: f.GPUs, LeaseEnds: f.LeaseEnds,
 	}
 	switch b.(type) {
 	case events.NodeJoined, events.NodeRecovered:

@@ -23,6 +23,8 @@ type Flags struct {
 	paths            map[string]string // of the field that a flag sets, by the flag's name
 	workers          string
 	env, secrets     []string
+	gpu              string // its model
+	memory           spec.GPUMemory
 	num, least, most int                // of workers, of horovodrun's flags
 	launchers        map[string]*string // values of the launcher flags, by name; nil = the command has none
 	launch           Launch
@@ -34,6 +36,8 @@ func Add(fs *pflag.FlagSet) *Flags {
 	fs.StringVar(&f.job.Name, f.of("name", "name"), "", "name of the job (default: made from the command)")
 	fs.StringVar(&f.workers, f.of("workers", "workers"), "1", "how many workers: MIN:MAX, or N for exactly N")
 	fs.IntVar(&f.job.Elastic.MultipleOf, f.of("elastic.multipleOf", "multiple-of"), 0, "every generation has a multiple of so many workers; the others wait as spare workers (default: any number)")
+	fs.StringVar(&f.gpu, f.of("gpu", "gpu"), "", "`MODEL` of the GPU that each worker has of its own: words of its name, such as H100, or any (default: workers get any slot)")
+	fs.StringVar((*string)(&f.memory), f.of("gpu.memory", "gpu-memory"), "", "memory that this GPU has at least: 80GB, as it is sold, or 81559MiB, as nvidia-smi shows it")
 	f.addSizes()
 	f.shared()
 	f.addLaunchers()
@@ -125,6 +129,7 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 			add("--"+name, "is 0, must be more: write seconds, or 500ms, 30s, 1h")
 		}
 	}
+	s.GPU = f.gpus(add)
 	if s.Workdir != "" {
 		abs, err := filepath.Abs(s.Workdir)
 		if err != nil {
@@ -160,6 +165,23 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 	}
 	s.Name = cmp.Or(s.Name, NameOf(s.Command))
 	return s, bad
+}
+
+// gpus returns what the flags ask for; nil = none of them is given.
+func (f *Flags) gpus(add func(path, message string)) *spec.GPU {
+	if !f.fs.Changed("gpu") && !f.fs.Changed("gpu-memory") {
+		return nil
+	}
+	for name, value := range map[string]string{"gpu": f.gpu, "gpu-memory": string(f.memory)} {
+		if f.fs.Changed(name) && value == "" {
+			add("--"+name, "is empty: leave it out, or write --gpu any")
+		}
+	}
+	g := &spec.GPU{Model: f.gpu, Memory: f.memory}
+	if strings.EqualFold(g.Model, "any") {
+		g.Model = ""
+	}
+	return g
 }
 
 // flagOf names the flag to which a path of the spec belongs.

@@ -135,6 +135,38 @@ func TestMultipleOf(t *testing.T) {
 	}
 }
 
+// TestGPU: a flag of its own for any GPU, and each error by the flag that has it.
+func TestGPU(t *testing.T) {
+	for args, want := range map[string]*spec.GPU{
+		"":                                 nil,
+		"--gpu any":                        {},
+		"--gpu H100":                       {Model: "H100"},
+		"--gpu-memory 40GiB":               {Memory: "40GiB"},
+		"--gpu=any --gpu-memory=40GB":      {Memory: "40GB"},
+		"--gpu A100-80GB --gpu-memory 1GB": {Model: "A100-80GB", Memory: "1GB"},
+	} {
+		f := parse(t, strings.Fields(args)...)
+		got, err := f.Spec([]string{"./train"})
+		if err != nil || !reflect.DeepEqual(got.GPU, want) || (f.Given() != "") != (want != nil) {
+			t.Errorf("%q: got %+v, %v, given %q", args, got.GPU, err, f.Given())
+		}
+	}
+	for args, want := range map[string]string{
+		"--gpu=":                                 "--gpu: is empty: leave it out, or write --gpu any",
+		"--gpu H100 --gpu-memory=":               "--gpu-memory: is empty: leave it out, or write --gpu any",
+		"--gpu 2":                                `--gpu: is "2": each worker has one GPU`,
+		"--gpu H100:8":                           `--gpu: "H100:8" is no model`,
+		"--gpu none":                             `--gpu: is "none": leave gpu out`,
+		"--gpu any --gpu-memory 40G":             `--gpu-memory: "40G" is no memory of a GPU: write 80GB`,
+		"--gpu any --env CUDA_VISIBLE_DEVICES=0": "--env CUDA_VISIBLE_DEVICES: is given, and gpu too",
+	} {
+		_, err := parse(t, strings.Fields(args)...).Spec([]string{"./train"})
+		if bad := errcode.FieldErrorsOf(err); len(bad) != 1 || !strings.HasPrefix(bad[0].String(), want) {
+			t.Errorf("%s: %v, want %s", args, bad, want)
+		}
+	}
+}
+
 // TestHorovodrun: the flags for the number of workers as horovodrun spells them.
 func TestHorovodrun(t *testing.T) {
 	for args, want := range map[string]spec.Workers{
