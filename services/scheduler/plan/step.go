@@ -29,9 +29,9 @@
 //     at one too, and rule 1 holds for it as for all: after a loss it may have places beyond a
 //     multiple, whose workers are spare ones until it grows again.
 //
-// A job that asks for a GPU gets and keeps only slots with a GPU of their own that will do, in every
-// rule. Example: it needs two H100, of which one is free, and a later job asks for a T4 or nothing:
-// that gets any slot but the ones with an H100.
+// A job that asks for a GPU gets and keeps only slots with a GPU of their own that will do, in
+// every rule. Example: it needs two H100, of which one is free, and a later job asks for a T4 or
+// nothing: that gets any slot but the ones with an H100.
 //
 // Slots are assigned in order of node name and slot number. No job is preempted.
 //
