@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/output"
@@ -80,6 +81,9 @@ type Options struct {
 	GPUs        []events.GPU // that workers may use; if there is one for each slot, they see those of their job alone
 	Advertise   string       // data-plane host that peers can reach
 	Version     string       // of this program, for people
+	// Preflight measures the GPUs before the node offers slots; nil = nothing is measured. What
+	// keeps it from measuring is in its result: the node is used nevertheless.
+	Preflight func(context.Context) figures.Preflight
 	// Reachable returns why peers cannot reach Advertise any more; nil = they can. It is asked
 	// whenever the connection to the broker has come back. May be nil.
 	Reachable   func() error

@@ -114,6 +114,8 @@ type Quarantine struct {
 	// Consecutive quarantines, one less for every hour without failures; 0 = only by hand.
 	Count  int  `json:"count"`
 	ByHand bool `json:"by_hand,omitempty"` // by a command
+	// Measured: the figures of the slot's GPU are the reason, and it lasts while they are.
+	Measured bool `json:"measured,omitempty"`
 }
 
 // QuarantinedSlot is a slot in quarantine: it keeps no worker and gets none.

@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/columns"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
@@ -44,6 +45,7 @@ type NodeView struct {
 	Address          string              `json:"address"`
 	Version          string              `json:"version,omitempty"` // of the agent's program
 	GPUs             []GPU               `json:"gpus,omitempty"`
+	Preflight        *figures.Preflight  `json:"preflight,omitempty"` // newest figures of these GPUs
 	Reason           string              `json:"reason"`
 	Since            time.Time           `json:"since"`
 

@@ -68,6 +68,7 @@ type State struct {
 	ForSlots bool `json:"for_slots,omitempty"`
 	// Newest worker incarnations whose failure was counted, oldest first.
 	CountedWorkers []ident.Incarnation `json:"counted_workers,omitempty"`
+	Measured       Measured            `json:"measured,omitzero"` // what was decided of the GPUs' figures
 	// Of earlier incarnations with other state folders: this one says nothing about their
 	// processes.
 	OtherLeases events.LeaseEnds `json:"other_leases,omitzero"`
@@ -182,6 +183,7 @@ func (t *transition) hello(b events.NodeHello) {
 	same := b.Incarnation == v.Incarnation
 	changed := b.Slots != v.Slots || b.Address != v.Address
 	v.Version, v.GPUs = b.Version, b.GPUs // for people: no fact tells them
+	t.noteFigures(b.Preflight)
 	if same {
 		if t.noteConnection(b.Link) {
 			return
@@ -191,6 +193,7 @@ func (t *transition) hello(b events.NodeHello) {
 	reason := "came"
 	switch {
 	case same && v.State == events.NodeStateReady && !changed:
+		t.judgeFigures()
 		return
 	case same && v.State == events.NodeStateSuspected && !changed:
 		t.recover("said hello again")
@@ -214,6 +217,7 @@ func (t *transition) hello(b events.NodeHello) {
 	}
 	v.Slots, v.Address = b.Slots, b.Address
 	t.setState(events.NodeStateReady, reason)
+	t.judgeFigures() // first, so that no job gets a slot that is about to be quarantined
 	t.publish(events.NodeJoined{NodeFact: t.fact()})
 	t.draining()
 }

@@ -246,6 +246,7 @@ func (t *transition) release(b events.NodeRelease) {
 	if b.Reason != "" {
 		reason += ": " + b.Reason
 	}
+	t.waiveFigures(b.Slot)
 	if b.Slot != nil {
 		delete(t.s.Slots, *b.Slot)
 		t.releaseWhere(reason, func(s ident.Slot, _ events.Quarantine) bool { return s == *b.Slot })
@@ -272,6 +273,7 @@ func (t *transition) expire() {
 			v.QuarantinedSlots[i].Quarantine = moved(b.Quarantine)
 		}
 	}
+	t.renewMeasured()
 	t.releaseWhere("its cool-down is over", func(_ ident.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
 	t.pardon()
 }
