@@ -203,7 +203,7 @@ def die_with_parent():
 
 class Parent:
     def __init__(self, args):
-        self.args, self.processes, self.started_by = args, [], os.getppid()
+        self.args, self.processes = args, []
         for gpu in args.gpus.split(","):
             self.processes.append(Process(args, gpu, self.processes))
 
@@ -219,7 +219,7 @@ class Parent:
                 fds[fd].read(fd)
             for p in self.processes:
                 p.gone()
-            if os.getppid() != self.started_by:  # nothing reads the figures any more
+            if os.getppid() != self.args.parent:  # nothing reads the figures any more
                 for p in self.processes:
                     p.kill()
                 sys.exit(1)
@@ -267,7 +267,7 @@ class Parent:
             if p.stage.startswith("waiting for "):
                 p.kill()
             elif p.stage == "all_reduce":
-                p.reduced = {"failure": "it has not ended within %.1f s" % (time.monotonic() - p.heard_at)}
+                p.reduced = {"not_measured": "it has not ended within %.1f s" % (time.monotonic() - p.heard_at)}
                 p.kill()
             else:
                 self.stop(p)
@@ -316,6 +316,9 @@ class Parent:
         failures = [r["failure"] for r in reduced if "failure" in r]
         if failures:
             out["all_reduce"] = {"gpus": len(self.reducing), "failure": failures[0]}
+        elif any("not_measured" in r for r in reduced):  # it hangs, or NCCL takes longer to start
+            why = next(r["not_measured"] for r in reduced if "not_measured" in r)
+            out["all_reduce"] = {"gpus": len(self.reducing), "not_measured": why}
         elif reduced:
             bus = min(r["bus_gb_per_s"] for r in reduced)
             out["all_reduce"] = {"gpus": len(self.reducing), "bytes": reduced[0]["bytes"], "bus_gb_per_s": bus}
@@ -343,6 +346,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=10, help="for what is measured")
     parser.add_argument("--start-seconds", type=float, default=30, help="until CUDA has started")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--parent", type=int, default=os.getppid(), help="the process with which this one ends")
     args = parser.parse_args()
     begin = time.monotonic()
     out = {"device": measurements.load(args.device).name}

@@ -117,7 +117,7 @@ func run(ctx context.Context, python string, gpus []events.GPU) (r Report, err e
 	defer cancel()
 	cmd := exec.CommandContext(limited, python, filepath.Join(dir, "measure.py"), "--gpus", strings.Join(ids, ","),
 		"--seconds", fmt.Sprint(MeasureWithin.Seconds()), "--start-seconds", fmt.Sprint(startWithin.Seconds()),
-		"--device", cmp.Or(os.Getenv(TestDevice), "cuda"))
+		"--parent", fmt.Sprint(os.Getpid()), "--device", cmp.Or(os.Getenv(TestDevice), "cuda"))
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &said, time.Second
 	// Its processes, one for each GPU, are ended with it.

@@ -42,6 +42,8 @@ type AllReduce struct {
 	Bytes   int64   `json:"bytes,omitempty"`
 	BusGB   float64 `json:"bus_gb_per_s,omitempty"`
 	Failure string  `json:"failure,omitempty"`
+	// NotMeasured: it has not ended in its time. It hangs, or NCCL takes longer to start.
+	NotMeasured string `json:"not_measured,omitempty"`
 }
 
 // Figures are compared with others only where there are as many: the median of three does not

@@ -64,8 +64,12 @@ func checkFigures(r preflight.Report) (all []measured) {
 	}
 	if a := r.AllReduce; a != nil {
 		f := fine("all-reduce", "%d GPUs together, bus bandwidth %.4g GB/s", a.GPUs, a.BusGB)
-		if a.Failure != "" {
-			f = finding{"all-reduce", problem, fmt.Sprintf("%d GPUs together: %s", a.GPUs, a.Failure), "NCCL_DEBUG=INFO says where it stops; nvidia-smi topo -m, and nvidia-smi nvlink -s"}
+		const fix = "NCCL_DEBUG=INFO says where it stops; nvidia-smi topo -m, and nvidia-smi nvlink -s"
+		switch {
+		case a.NotMeasured != "":
+			f = finding{"all-reduce", note, fmt.Sprintf("%d GPUs together: not measured: %s", a.GPUs, a.NotMeasured), "repeat it; " + fix}
+		case a.Failure != "":
+			f = finding{"all-reduce", problem, fmt.Sprintf("%d GPUs together: %s", a.GPUs, a.Failure), fix}
 		}
 		add(measured{finding: f, AllReduce: a})
 	}

@@ -36,7 +36,8 @@ func TestFigures(t *testing.T) {
 	if len(all) != 6 {
 		t.Errorf("%d findings: %+v", len(all), all)
 	}
-	has(t, judge(strings.Replace(report, `"bytes": 268435456, "bus_gb_per_s": 361.5`, `"failure": "it has not ended within 3.0 s"`, 1)), "all-reduce", problem, "3 GPUs together: it has not ended")
+	has(t, judge(strings.Replace(report, `"bytes": 268435456, "bus_gb_per_s": 361.5`, `"failure": "NCCL error"`, 1)), "all-reduce", problem, "3 GPUs together: NCCL error")
+	has(t, judge(strings.Replace(report, `"bytes": 268435456, "bus_gb_per_s": 361.5`, `"not_measured": "it has not ended within 3.0 s"`, 1)), "all-reduce", note, "not measured: it has not ended")
 	has(t, judge(strings.Replace(report, `"cuda", "torch"`, `"cpu", "torch"`, 1)), "device", note, "stand-in for tests, cpu")
 	has(t, judge(`{"device": "cuda", "problem": "torch cannot be imported: ModuleNotFoundError: No module named 'torch'", "gpus": []}`), "gpus", problem, "No module named 'torch'")
 }
