@@ -2,13 +2,14 @@
 
     python measure.py --gpus GPU-8f1c9d0e,GPU-77aa01bc --seconds 10
 
-prints one JSON document. Each GPU has a process of its own, which sees no other: one that hangs is killed, and the others
-go on. All measure their GPUs at the same time, except for the copies to and from the host, which share links: these take
-turns. At last all of them reduce together.
+prints one JSON document. Each GPU has a process of its own, which sees no other: one that hangs is killed, and the
+others go on. All measure their GPUs at the same time, except for the copies to and from the host, which share links:
+these take turns. At last all of them reduce together.
 
 The time for starting (torch, CUDA) has a limit of its own, because it says nothing about GPUs: a cold disk or a driver
 that nothing keeps loaded takes longer than all the rest. --seconds is for what is measured, and is divided: what there
-was no time for is in not_measured. --device cpu takes the same ways on the processor, with small sizes; its output says so.
+was no time for is in not_measured. --device cpu takes the same ways on the processor, with small sizes; its output says
+so.
 """
 
 import argparse
@@ -237,7 +238,8 @@ class Parent:
         p.kill()
 
     def start(self):
-        self.until(time.monotonic() + self.args.start_seconds, lambda: all(p.stage == "waiting" for p in self.running()))
+        deadline = time.monotonic() + self.args.start_seconds
+        self.until(deadline, lambda: all(p.stage == "waiting" for p in self.running()))
         for p in self.running():
             if p.stage == "start":
                 self.stop(p)

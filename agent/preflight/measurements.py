@@ -70,7 +70,8 @@ class Cpu(Cuda):
     def __init__(self, gpu):
         import torch
 
-        self.torch, self.gpu, self.device, self.model, self.dtype = torch, gpu, torch.device("cpu"), "cpu", torch.float32
+        self.torch, self.gpu, self.model = torch, gpu, "cpu"
+        self.device, self.dtype = torch.device("cpu"), torch.float32
         torch.set_num_threads(1)
 
     @staticmethod
@@ -167,7 +168,8 @@ def matmul(d, until):
         took = d.seconds("matmul", work) / times
         wrong = int(torch.count_nonzero(c != product))
         if wrong:
-            raise Wrong("wrong results: %d of %d elements of a matrix product in %s" % (wrong, c.numel(), str(d.dtype)[6:]))
+            what = (wrong, c.numel(), str(d.dtype)[6:])
+            raise Wrong("wrong results: %d of %d elements of a matrix product in %s" % what)
         return took
 
     return {
@@ -191,7 +193,7 @@ def memory_copy(d, until):
 
 
 def memory_pattern(d, until):
-    """Fills most of the free memory with numbers that are everywhere different, reads all back, then the same inverted."""
+    """Fills most of the free memory with different numbers, reads all back, then the same inverted."""
     torch, elements = d.torch, d.chunk // 8
     if d.memory()[0] < 3 * d.chunk:
         elements = d.memory()[0] // 32

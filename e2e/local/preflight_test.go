@@ -13,7 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events/figures"
 )
 
-// withCards has a machine's nvidia-smi list GPUs with faults, see agent/preflight/testdata/cards.py.
+// withCards has nvidia-smi list GPUs with faults, see agent/preflight/testdata/cards.py.
 func withCards(t *testing.T, ids ...string) (env []string) {
 	t.Helper()
 	tools := t.TempDir()
@@ -28,7 +28,7 @@ func withCards(t *testing.T, ids ...string) (env []string) {
 	return []string{"PATH=" + tools + ":" + os.Getenv("PATH"), "TEST_GPU_DEVICE=" + cards}
 }
 
-// TestAGPUThatFailsItsPreflightGetsNoWork: of five GPUs one computes wrong results and one is slow:
+// TestAGPUThatFailsItsPreflightGetsNoWork: of six GPUs one computes wrong results and one is slow:
 // their slots are in quarantine when the node is first seen.
 func TestAGPUThatFailsItsPreflightGetsNoWork(t *testing.T) {
 	t.Parallel()
