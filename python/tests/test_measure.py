@@ -63,7 +63,8 @@ class Measured(unittest.TestCase):
     def test_nothing_is_left_when_its_parent_ends(self):
         program = os.path.join(FOLDER, "measure.py")
         command = [sys.executable, program, "--gpus", "GPU-asleep", "--device", CARDS, "--start-seconds", "600"]
-        script = "import os, subprocess, sys\nprint(subprocess.Popen([*sys.argv[1:], '--parent', str(os.getpid())], stdout=2).pid)"
+        start = "subprocess.Popen([*sys.argv[1:], '--parent', str(os.getpid())], stdout=2)"
+        script = "import os, subprocess, sys\nprint(%s.pid)" % start
         out = subprocess.run([sys.executable, "-c", script, *command], stdout=-1, stderr=subprocess.DEVNULL)
         folder = "/proc/%d" % int(out.stdout)
         end = time.monotonic() + 120
