@@ -47,7 +47,7 @@ type layer struct {
 
 var layers = []layer{
 	{"services/localhealth", nil, nil, pureStd, "decisions are replayable"},
-	{"services/discovery/liveness", []string{"events", "events/broker", "events/devices", "events/errcode", "events/ident", "events/limits", "events/spec", "events/tracing", "internal/english", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
+	{"services/discovery/liveness", []string{"events", "events/broker", "events/devices", "events/errcode", "events/figures", "events/ident", "events/limits", "events/spec", "events/tracing", "internal/english", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
 	{"services/scheduler/plan", []string{"events", "events/devices", "events/errcode", "events/ident", "events/spec", "events/tracing", "internal/english"}, nil, pureStd, "decisions are replayable"},
 	{"services/rendezvous/round", []string{"events", "events/columns", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec", "events/tracing", "internal/english"}, nil, pureStd, "decisions are replayable"},
 	{"services/registry/job", []string{"events", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec", "events/tracing", "internal/english", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
@@ -59,11 +59,12 @@ var layers = []layer{
 	{"events/broker", nil, nil, nil, "whatever transports messages implements it"},
 	{"events/errcode", []string{"events/limits", "events/spec"}, nil, nil, "every package may refuse"},
 	{"events/ident", []string{"events/errcode", "events/limits", "events/spec", "internal/english"}, nil, nil, "every package names nodes and jobs"},
+	{"events/figures", nil, nil, pureStd, "discovery and the command line compare alike"},
 	{"events/tracing", []string{"events/ident"}, nil, nil, "every process derives the same traces"},
 	{"events/tables", []string{"events/columns", "events/errcode", "events/ident", "events/limits"}, nil, nil, "facts and views have lists of workers"},
 	{"events/bodies", []string{"events", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec"}, nil, nil, "every reader of messages decodes alike"},
 	{"internal/english", nil, nil, pureStd, "messages of every layer count things"},
-	{"events", []string{"events/broker", "events/columns", "events/devices", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
+	{"events", []string{"events/broker", "events/columns", "events/devices", "events/errcode", "events/figures", "events/ident", "events/limits", "events/tables", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
 	{"events/access", []string{"events", "events/errcode", "events/ident"}, nil, pureStd, "who may do what is decided from the catalogue alone"},
 	{"events/cloudevent", []string{"events", "events/bodies", "events/broker", "events/errcode", "events/limits", "events/spec", "events/tracing"}, []string{"github.com/cloudevents/sdk-go/v2"}, nil, "it is the wire form, nothing else"},
 	{"events/document", []string{"events", "events/broker", "events/errcode", "events/limits"}, []string{"github.com/klauspost/compress/zstd"}, nil, "it is the stored form, nothing else"},
@@ -104,7 +105,8 @@ var layers = []layer{
 	{"agent/logs", []string{"events", "events/broker", "events/errcode", "events/ident", "events/output", "internal/english", "internal/wait"}, []string{"golang.org/x/time"}, nil, "it writes to the log alone"},
 	{"agent/procfs", nil, nil, nil, "it reads what the kernel tells, and decides nothing"},
 	{"agent/traceback", []string{"events/limits", "events/tables"}, nil, nil, "it reads lines, nothing else"},
-	{"agent", []string{"agent/checkpoints", "agent/errorfile", "agent/logs", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/worker", "agent/workerapi", "events", "events/bodies", "events/broker", "events/cloudevent", "events/devices", "events/errcode", "events/ident", "events/limits", "events/output", "events/spec", "events/tracing", "internal/english", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
+	{"agent", []string{"agent/checkpoints", "agent/errorfile", "agent/logs", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/worker", "agent/workerapi", "events", "events/bodies", "events/broker", "events/cloudevent", "events/devices", "events/errcode", "events/figures", "events/ident", "events/limits", "events/output", "events/spec", "events/tracing", "internal/english", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
+	{"agent/preflight", []string{"events/devices", "events/figures", "events/limits", "internal/spawn"}, nil, nil, "it runs a program that measures, and decides nothing"},
 	{"agent/proc", []string{"agent/capture", "agent/cgroup", "agent/procfs", "agent/traceback", "agent/worker", "events", "events/errcode", "events/ident", "events/limits", "events/output", "events/spec", "internal/readfile", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"client", []string{"events", "events/cloudevent", "events/errcode", "events/ident", "events/limits", "events/spec", "internal/wait", "services/cluster/view"}, nil, nil, "programs of others import it"},
 	// What people and programs see of a cluster is made once: the command line prints it, and the

@@ -72,7 +72,8 @@ type Agent struct {
 	fenced chan struct{}         // closed once it was
 	moved  atomic.Bool           // it was fenced by itself: its address has changed
 
-	leaving atomic.Bool // saying goodbye: the refusal of a later hello is expected
+	greeting atomic.Bool // discovery may know of this incarnation
+	leaving  atomic.Bool // saying goodbye: the refusal of a later hello is expected
 }
 
 // fenceWithin is how long to wait for processes of an earlier incarnation to die.
@@ -256,6 +257,9 @@ func (a *Agent) leave(work context.Context, why string) {
 	a.logs.Drained(flush)
 	if a.ended() != nil && !a.moved.Load() {
 		return // another agent has the name: the goodbye would count as its own
+	}
+	if !a.greeting.Load() {
+		return // the GPUs were still being measured
 	}
 	a.leaving.Store(true)
 	leave := events.NodeLeave{Node: a.opt.Node, Incarnation: a.opt.Incarnation, Reason: why}

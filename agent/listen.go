@@ -114,10 +114,12 @@ func (a *Agent) register(work context.Context) {
 	if a.member != nil {
 		offered = 0
 	}
+	measured := a.measure(work)
+	a.greeting.Store(true)
 	for work.Err() == nil {
 		h := events.NodeHello{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: offered, Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
-			Version: a.opt.Version, GPUs: *a.gpus.Load(), Departing: a.departing.Load(), Predecessors: a.predecessors,
+			Version: a.opt.Version, GPUs: *a.gpus.Load(), Preflight: measured, Departing: a.departing.Load(), Predecessors: a.predecessors,
 		}
 		pause := helloEvery
 		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {

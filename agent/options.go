@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/output"
@@ -84,6 +85,9 @@ type Options struct {
 	WatchGPUs func(ctx context.Context, changed func(gpus []devices.GPU, fault bool))
 	Advertise string // data-plane host that peers can reach
 	Version   string // of this program, for people
+	// Preflight measures the GPUs before the node offers slots; nil = nothing is measured. What
+	// keeps it from measuring is in its result: the node is used nevertheless.
+	Preflight func(context.Context) figures.Preflight
 	// Reachable returns why peers cannot reach Advertise any more; nil = they can. It is asked
 	// whenever the connection to the broker has come back. May be nil.
 	Reachable   func() error

@@ -35,8 +35,7 @@ type NodeFact struct {
 	// announced their end, oldest first: what ended with them is no failure, even for a reader that
 	// receives this fact before those of their end.
 	LeftIncarnations []ident.Incarnation `json:"left_incarnations,omitempty"`
-	// GPUs are those of the slots, in their order, with equal ones in a row as one entry. Empty =
-	// the slots have no GPUs of their own.
+	// GPUs are those of the slots, in their order; empty = the slots have none of their own.
 	GPUs []devices.Slots `json:"gpus,omitempty"`
 	// LeaseEnds is until when processes may still run that the node had before it was lost: its
 	// agent ends them at that time at the latest, whether or not it can be reached. Zero = none
@@ -116,10 +115,10 @@ type Quarantine struct {
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason"`
 	// Consecutive quarantines, one less for every hour without failures; 0 = only by hand.
-	Count  int  `json:"count"`
-	ByHand bool `json:"by_hand,omitempty"` // by a command
-	// Device: its GPU is at fault, see devices.Fault. That is known, and not inferred from workers.
-	Device bool `json:"device,omitempty"`
+	Count    int  `json:"count"`
+	ByHand   bool `json:"by_hand,omitempty"`  // by a command
+	Device   bool `json:"device,omitempty"`   // for a fault of the slot's GPU, see devices.Fault
+	Measured bool `json:"measured,omitempty"` // for the figures of its GPU; it lasts while they are the reason
 }
 
 // QuarantinedSlot is a slot in quarantine: it keeps no worker and gets none.

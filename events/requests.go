@@ -6,6 +6,7 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
@@ -34,6 +35,8 @@ type NodeHello struct {
 	// What they had left running has ended. Only an agent that names the incarnation in discovery's
 	// record replaces it while that lives. Empty = the folder is new.
 	Predecessors []ident.Incarnation `json:"predecessors,omitempty" bound:"predecessors"`
+	// Preflight has the figures of the GPUs; nil = the agent has measured nothing.
+	Preflight *figures.Preflight `json:"preflight,omitempty"`
 }
 
 // LeaseRenew asks for the lease of an agent (verb renew): the right to have processes run for some

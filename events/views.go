@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events/columns"
 	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
@@ -45,6 +46,7 @@ type NodeView struct {
 	Address          string              `json:"address"`
 	Version          string              `json:"version,omitempty"` // of the agent's program
 	GPUs             []devices.GPU       `json:"gpus,omitempty"`
+	Preflight        *figures.Preflight  `json:"preflight,omitempty"` // newest figures of these GPUs
 	Reason           string              `json:"reason"`
 	Since            time.Time           `json:"since"`
 
@@ -285,8 +287,7 @@ type PoolView struct {
 	Head     ident.JobID // the queued job that blocks the others; empty = none
 	Capacity string      // a sentence: what is free and what must not be used
 	MaxSlots int         // slots that a job could ever get with the present nodes
-	// GPUQueues are about those of the queue that ask for GPUs, the same for all that ask for the
-	// same; not more than a few. Head, Capacity and MaxSlots are about those that do not.
+	// GPUQueues are about jobs that ask for GPUs, by what they ask for, a few; the above about others.
 	GPUQueues []GPUQueue
 }
 

@@ -55,20 +55,33 @@ func Command(env command.Env, c *boot.Config, advertise func() string, version s
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Find what breaks torch.distributed on this machine", Args: command.Exactly(),
 		Long: `Checks Python and torch, host name, interfaces and ports, shared memory, limits, GPUs, the environment, and the server if
-one is configured. It says what to do about each finding. Exits 1 if there is a problem, 0 if there are only notes.`,
-		Example: command.Examples("regroup doctor", "regroup doctor --python .venv/bin/python", "regroup doctor -o json"),
+one is configured. It says what to do about each finding. Exits 1 if there is a problem, 0 if there are only notes.
+
+With --gpu it measures the GPUs instead, all at the same time: a matrix product, whose result is checked, the memory, whose
+content is checked, copies to and from the host, and an all-reduce. Beside each figure stands the median of the others of the
+same model, and a GPU that is far slower is named. It takes up to a minute. Jobs that run there lose speed, and may lack memory.`,
+		Example: command.Examples("regroup doctor", "regroup doctor --python .venv/bin/python", "regroup doctor -o json", "regroup doctor --gpu"),
 	}
 	python := cmd.Flags().String("python", "", "interpreter to check (default: $PYTHON_EXEC, or python3)")
+	gpu := cmd.Flags().Bool("gpu", false, "measure the GPUs, and nothing else")
 	form := command.Output(cmd, command.Text, command.JSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, cancel := context.WithTimeout(cmd.Context(), limit)
-		defer cancel()
 		m := machine{env: env, config: c, advertise: advertise, version: version, python: *python}
-		all := m.check(ctx)
+		var all []finding
+		var document any
+		if *gpu {
+			found := m.measure(cmd.Context())
+			all, document = findings(found), found
+		} else {
+			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+			defer cancel()
+			all = m.check(ctx)
+			document = all
+		}
 		if cmd.Context().Err() != nil {
 			return context.Cause(cmd.Context())
 		}
-		written, err := form.Write(env.Out, all)
+		written, err := form.Write(env.Out, document)
 		if !written {
 			err = write(env.Out, env.Palette(cmd, env.IsTerminal), all)
 		}

@@ -42,19 +42,25 @@ func status(env command.Env) *cobra.Command {
 			fmt.Fprintln(env.Out, v.Job)
 			return nil
 		}
-		return show(env, s.Palette, v, form.Is(command.Wide), live)
+		var nodes []events.NodeView
+		if v.Slowest != nil {
+			if known, err := s.Nodes(ctx); err == nil { // figures of GPUs say why, where they are known
+				nodes = known
+			}
+		}
+		return show(env, s.Palette, v, form.Is(command.Wide), live, nodes)
 	})
 	return cmd
 }
 
-// show writes a job; heard: a registry has answered how far it is.
-func show(env command.Env, p screen.Palette, v events.JobView, wide, live bool) error {
+// show writes a job; live: a registry has answered how far it is; nodes may be nil.
+func show(env command.Env, p screen.Palette, v events.JobView, wide, live bool, nodes []events.NodeView) error {
 	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)%s  %s  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
 		v.Generation, view.Members(v), v.Spec.Workers.Min, v.Spec.Workers.Max, v.Spec.GPU.With(), step(env, v, live), v.By, env.Age(v.Submitted))
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
-	for _, line := range []string{reported(v), view.MetricsText(v, env.Now()), failureBudget(v, env.Now()), samples(v), view.RedundancyText(v, env.Now()), slowest(v)} {
+	for _, line := range []string{reported(v), view.MetricsText(v, env.Now()), failureBudget(v, env.Now()), samples(v), view.RedundancyText(v, env.Now()), slowest(v, nodes)} {
 		if line != "" {
 			fmt.Fprintln(env.Out, line)
 		}
@@ -185,17 +191,20 @@ func samples(v events.JobView) string {
 }
 
 // slowest names the worker that the others wait for, or is "".
-func slowest(v events.JobView) string {
+func slowest(v events.JobView, nodes []events.NodeView) string {
 	if v.Slowest == nil {
 		return ""
 	}
-	where := ""
+	where, had := "", ""
 	for _, w := range v.Workers {
 		if w.Rank == v.Slowest.Rank {
 			where = " on " + w.Place.String()
+			if had = figuresOf(w.Place, nodes); had != "" {
+				had = "; " + had
+			}
 		}
 	}
-	return fmt.Sprintf("slowest: r%d%s, the others wait for it %.0f %% of the time", v.Slowest.Rank, where, 100*v.Slowest.Share)
+	return fmt.Sprintf("slowest: r%d%s, the others wait for it %.0f %% of the time%s", v.Slowest.Rank, where, 100*v.Slowest.Share, had)
 }
 
 // failureBudget describes how much of the failure budget is used up: 2 of 20 failures this hour, 1

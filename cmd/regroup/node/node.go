@@ -83,7 +83,7 @@ func row(env command.Env, p screen.Palette, n used, wide bool) []string {
 	}
 	r := []string{string(n.Node), state, fmt.Sprintf("%d/%d", n.Usable, n.Slots), fmt.Sprint(n.Used), env.Age(n.Since)}
 	if wide {
-		r = append(r, gpus(n.GPUs), n.Address, cmp.Or(n.Version, "-"), string(n.Incarnation))
+		r = append(r, gpus(n.GPUs)+speeds(n.Preflight), n.Address, cmp.Or(n.Version, "-"), string(n.Incarnation))
 	}
 	if why := reasons(env, n.NodeView); why != "" {
 		r = append(r, p.Faint(why))

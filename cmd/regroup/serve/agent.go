@@ -39,6 +39,9 @@ type AgentConfig struct {
 	DataPorts string        `envconfig:"DATA_PORTS" flag:"data-ports" usage:"low-high: ports on which workers listen (%); default: any" desc:"ports on which workers listen, low-high; empty = any"`
 	Heartbeat time.Duration `envconfig:"HEARTBEAT" flag:"heartbeat" usage:"time between heartbeats (%)" default:"500ms" desc:"time between heartbeats"`
 
+	Preflight       bool   `envconfig:"PREFLIGHT" flag:"preflight" usage:"measure the GPUs before slots are offered; one that fails, or is far slower than others of its model, is a slot in quarantine (%)" desc:"measure the GPUs before slots are offered; one that fails, or is far slower than others of its model, is a slot in quarantine"`
+	PreflightPython string `envconfig:"PREFLIGHT_PYTHON" flag:"preflight-python" usage:"'PYTHON' with a torch for CUDA that measures them (%); default: $PYTHON_EXEC, or python3" desc:"interpreter with a torch for CUDA that measures them; empty = $PYTHON_EXEC, or python3"`
+
 	DepartWithin  time.Duration `envconfig:"DEPART_WITHIN" flag:"depart-within" usage:"told to stop, how long an agent lets its work move to other nodes before workers are stopped (%)" default:"10s" desc:"told to stop, how long an agent lets its work move to other nodes before workers are stopped; 0 = not at all"`
 	PreemptSignal string        `envconfig:"PREEMPT_SIGNAL" flag:"preempt-signal" usage:"signal that announces that this node will be taken away; empty = none (%)" default:"SIGUSR1" desc:"signal that announces that this node will be taken away; empty = none"`
 	PreemptFile   string        `envconfig:"PREEMPT_FILE" flag:"preempt-file" usage:"file whose appearance announces it (%)" desc:"file whose appearance announces it; empty = none"`
@@ -94,6 +97,7 @@ type agentOptions struct {
 	join      *agent.Joining
 	output    func(logs.Line)
 	errorFile func(localRank int, g ident.Generation) string
+	measure   *measureOnce // of earlier incarnations; nil = this is the only one
 }
 
 func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, error) {
@@ -107,6 +111,10 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 		if n := len(found); n > 0 && n != a.Slots {
 			p.Logger.Info("slots have no GPUs of their own: there are not as many", "gpus", n, "slots", a.Slots)
 		}
+	}
+	measure, err := cmp.Or(o.measure, &measureOnce{}).of(a, o, found)
+	if err != nil {
+		return nil, err
 	}
 	derived := a.Advertise == ""
 	server := p.Config.Server
@@ -150,7 +158,7 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 	return agent.New(agent.Options{
 		WatchGPUs: a.watchGPUs(found, logger),
 		Reachable: reachable, Version: p.Config.Version,
-		Node: ident.NodeID(a.Node), Slots: a.Slots, GPUs: found, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
+		Node: ident.NodeID(a.Node), Slots: a.Slots, GPUs: found, Preflight: measure, Advertise: a.Advertise, DataPorts: a.DataPorts, DefaultUser: a.DefaultUser, AllowGroups: a.AllowGroups, StateDir: dir, Checkpoints: a.Checkpoints, CheckpointSpace: a.CheckpointSpace << 30, CheckpointFree: min(a.CheckpointFree, 1<<20) << 30,
 		Ports: p.Ports, Driver: driver, Join: o.join, Config: agent.Config{
 			Logs:      logs.Config{Rate: p.Conn.Amounts().Bytes / 2}, // the rest is for all else that it publishes
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
@@ -227,9 +235,10 @@ name of its node, the address of the brokers and its credentials from a token, a
 				return joinJob(ctx, p, a, join, args, consoleOf(cmd), current.Store)
 			}
 			a.GPUs = cmp.Or(a.GPUs, gpus.Auto)
+			var measure measureOnce
 			return withHealth(ctx, p, nil, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func() (func(context.Context) error, error) {
-					run, err := newAgent(p, a, agentOptions{})
+					run, err := newAgent(p, a, agentOptions{measure: &measure})
 					if err != nil {
 						return nil, err
 					}

@@ -5,15 +5,17 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
 )
 
 // Fleet is what a replica of discovery knows of the other nodes. One node cannot tell whether a
 // slot or a program is at fault, nor what would be left without it.
 type Fleet struct {
-	Slots    int       // that may have work, the quarantined ones included
-	Open     int       // of them, those that are not quarantined
-	Failures []Failure // on single slots, of the last while
+	Slots    int             // that may have work, the quarantined ones included
+	Open     int             // of them, those that are not quarantined
+	Failures []Failure       // on single slots, of the last while
+	Measured [][]figures.GPU // by node
 }
 
 // Known is what a replica of discovery knows besides the record of a node.
@@ -36,6 +38,9 @@ func (t *transition) known() (k Known) {
 func (f *Fleet) Add(s State) {
 	slots, open := s.slots()
 	f.Slots, f.Open = f.Slots+slots, f.Open+open
+	if s.View.Preflight != nil {
+		f.Measured = append(f.Measured, s.View.Preflight.GPUs)
+	}
 	for _, h := range s.Slots {
 		f.Failures = append(f.Failures, h.Failures...)
 	}
@@ -105,6 +110,9 @@ func (t *transition) failingSlots() (failing []ident.Slot) {
 		if i >= 0 || (t.s.ForSlots && t.s.View.Quarantine != nil) {
 			failures = append(h.judged(t.m.Rules.Window), failures...)
 		}
+		if i >= 0 && t.s.View.QuarantinedSlots[i].Measured {
+			continue // its figures are bad, those of the node's other GPUs are not
+		}
 		if i >= 0 && len(failures) < t.m.Rules.Failures || len(t.proofs(wholeNode, failures)) >= t.m.Rules.Failures {
 			failing = append(failing, slot) // or its failures are forgotten
 		}
@@ -133,7 +141,7 @@ func (t *transition) pardon() {
 		return
 	}
 	t.releaseWhere("what failed there fails on other nodes too", func(slot ident.Slot, q events.Quarantine) bool {
-		if slot == wholeNode || certain(q) {
+		if slot == wholeNode || certain(q) || q.Measured {
 			return false
 		}
 		led := t.s.Slots[slot].judged(t.m.Rules.Window)

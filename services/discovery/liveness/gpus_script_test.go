@@ -11,7 +11,7 @@ import (
 )
 
 // faulty returns the GPUs of a hello that names one at fault: fault=2,20s,fell_off_the_bus is that
-// of slot 2, 20 seconds after noon. There are as many as slots, or gpus=N. A node without such a
+// of slot 2, 20 seconds after noon. There are as many as slots, or devices=N. A node without such a
 // word has none.
 func faulty(t *testing.T, line string, slots int) (gpus []devices.GPU) {
 	t.Helper()
@@ -19,14 +19,14 @@ func faulty(t *testing.T, line string, slots int) (gpus []devices.GPU) {
 	if !ok {
 		return nil
 	}
-	if n, ok := word(line, "gpus="); ok {
+	if n, ok := word(line, "devices="); ok {
 		var err error
 		if slots, err = strconv.Atoi(n); err != nil {
 			t.Fatal(line, err)
 		}
 	}
 	for i := range slots {
-		gpus = append(gpus, devices.GPU{ID: fmt.Sprint("GPU-", i)})
+		gpus = append(gpus, devices.GPU{ID: fmt.Sprint("GPU-", i), Model: "H100"})
 	}
 	for one := range strings.SplitSeq(text, ";") {
 		f := strings.SplitN(one, ",", 3)

@@ -69,6 +69,7 @@ type State struct {
 	ForSlots bool `json:"for_slots,omitempty"`
 	// Newest worker incarnations whose failure was counted, oldest first.
 	CountedWorkers []ident.Incarnation `json:"counted_workers,omitempty"`
+	Measured       Measured            `json:"measured,omitzero"` // what was decided of the GPUs' figures
 	// Of earlier incarnations with other state folders: this one says nothing about their
 	// processes.
 	OtherLeases events.LeaseEnds `json:"other_leases,omitzero"`
@@ -191,14 +192,17 @@ func (t *transition) hello(b events.NodeHello) {
 		}
 		t.announceDeparture(b.Departing)
 		v.GPUs = b.GPUs
+		t.noteFigures(b.Preflight)
 	}
-	defer t.judgeGPUs() // by the slots that the node has then
 	reason := "came"
 	switch {
 	case same && v.State == events.NodeStateReady && !changed:
+		t.judgeFigures()
+		t.judgeGPUs()
 		return
 	case same && v.State == events.NodeStateSuspected && !changed:
 		t.recover("said hello again")
+		t.judgeGPUs()
 		return
 	case same && v.State == events.NodeStateLost:
 		reason = "came back after it was lost"
@@ -219,6 +223,8 @@ func (t *transition) hello(b events.NodeHello) {
 	}
 	v.Slots, v.Address = b.Slots, b.Address
 	t.setState(events.NodeStateReady, reason)
+	t.judgeFigures() // first, so that no job gets a slot that is about to be quarantined
+	t.judgeGPUs()
 	t.publish(events.NodeJoined{NodeFact: t.fact()})
 	t.draining()
 }

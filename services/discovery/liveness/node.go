@@ -78,6 +78,7 @@ func (t *transition) newIncarnation(b events.NodeHello) {
 		t.s.Replaced = t.s.Replaced[max(0, len(t.s.Replaced)-replacedKept):]
 	}
 	v.Incarnation, v.Link, t.s.ClosedLink, v.TimesLost, v.GPUs = b.Incarnation, b.Link, broker.Link{}, 0, b.GPUs
+	t.noteFigures(b.Preflight)
 	v.Departing = b.Departing
 	v.Draining = v.Departing != nil || t.s.Drain != ""
 }

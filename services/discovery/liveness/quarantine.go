@@ -247,6 +247,7 @@ func (t *transition) release(b events.NodeRelease) {
 	if b.Reason != "" {
 		reason += ": " + b.Reason
 	}
+	t.waiveFigures(b.Slot)
 	if b.Slot != nil {
 		t.forgive(*b.Slot)
 		t.releaseWhere(reason, func(s ident.Slot, _ events.Quarantine) bool { return s == *b.Slot })
@@ -286,6 +287,7 @@ func (t *transition) expire() {
 		}
 	}
 	t.judgeGPUs()
+	t.renewMeasured()
 	t.releaseWhere("its cool-down is over", func(_ ident.Slot, q events.Quarantine) bool { return !t.now.Before(q.Until) })
 	t.pardon()
 }

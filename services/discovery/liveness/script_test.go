@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/golden"
@@ -38,6 +39,8 @@ type node struct {
 	now time.Time
 	// What is known of other nodes; nil = nothing.
 	others *liveness.Fleet
+	// When incarnations have measured their GPUs.
+	measured map[ident.Incarnation]time.Time
 }
 
 func (n *node) do(t *testing.T, line string) string {
@@ -69,6 +72,9 @@ func (n *node) do(t *testing.T, line string) string {
 		case !slices.Contains(w, "stranger"): // it has the state folder of the one before
 			hello.Predecessors = []ident.Incarnation{n.s.View.Incarnation}
 		}
+		if list, ok := word(line, "gpus="); ok {
+			hello.GPUs, hello.Preflight = measured(t, "node-a", list, n.measuredAt(hello.Incarnation))
+		}
 		if before, ok := word(line, "silent="); ok { // the incarnation that it replaces
 			d, err := time.ParseDuration(before)
 			if err != nil {
@@ -76,7 +82,9 @@ func (n *node) do(t *testing.T, line string) string {
 			}
 			hello.Silence = d
 		}
-		hello.GPUs = faulty(t, line, slots)
+		if gpus := faulty(t, line, slots); gpus != nil {
+			hello.GPUs = gpus
+		}
 		in.Body = hello
 	case "bye":
 		in.Body = events.NodeLeave{Node: "node-a", Incarnation: ident.Incarnation(arg(1)), Reason: strings.Join(w[min(2, len(w)):], " ")}
@@ -112,6 +120,10 @@ func (n *node) do(t *testing.T, line string) string {
 					t.Fatal(line, err)
 				}
 			}
+		}
+		if list, ok := word(line, "gpus="); ok {
+			_, p := measured(t, "node-b", list, n.now)
+			n.others.Measured = [][]figures.GPU{p.GPUs}
 		}
 		if by, ok := word(line, "by="); ok {
 			n.others.Failures = []liveness.Failure{{At: n.now, Job: "elsewhere-0001", By: by}}
