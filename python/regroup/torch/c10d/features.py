@@ -15,3 +15,6 @@ PYTHON_BACKEND = hasattr(c10d.Backend, "get_reconfigure_handle")
 RECONFIGURE = hasattr(dist.distributed_c10d, "_reconfigure") and (
     "enable_reconfigure" in inspect.signature(dist.init_process_group).parameters
 )
+
+#: There is a backend for NCCL whose groups can be given other members (torch 2.14).
+NCCL2 = hasattr(c10d, "ProcessGroupNCCL2")
