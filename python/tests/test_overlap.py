@@ -98,10 +98,13 @@ class Overlap(unittest.TestCase):
         self.finished(job)
         ways = {(row["size"], row["why"]) for row in job.lines(r"\bconnects at=") if row["size"] != "1"}
         self.assertLessEqual({("2", "asked"), ("3", "asked")}, ways)
-        for generation in job.pids():
-            for pid in generation.values():
-                order = re.findall(rf"\b(prepared|waits_for_gpu|steps) at=\S+ pid={pid} ", job.output)
-                self.assertEqual(["prepared", "waits_for_gpu", "steps"], list(dict.fromkeys(order)))
+        whole, trained = ["prepared", "waits_for_gpu", "steps"], 0
+        for pid in {pid for generation in job.pids() for pid in generation.values()}:
+            found = re.findall(rf"\b({'|'.join(whole)}) at=\S+ pid={pid} ", job.output)
+            order = list(dict.fromkeys(found))
+            self.assertEqual(whole[: len(order)], order, pid)  # one that comes last may make no step
+            trained += order == whole
+        self.assertGreaterEqual(trained, 3)
 
     def test_an_abort_that_fails(self):
         """The group is of no use, and the next one works."""
