@@ -63,6 +63,9 @@ func (a *Agent) calls() workerapi.Calls {
 		Done: func(w string, r workerprotocol.DoneReport) error {
 			return put(worker.WorkerFinished{Worker: ident.Incarnation(w), Report: r})
 		},
+		Span: func(w string, r workerprotocol.SpanReport) error {
+			return put(worker.WorkerSpanned{Worker: ident.Incarnation(w), Report: r})
+		},
 		Peer: a.peer, Checkpoint: a.checkpoint, Preempt: a.preempt, Environment: a.takeEnvironment,
 	}
 }

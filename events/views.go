@@ -287,7 +287,7 @@ type PoolView struct {
 	Head     ident.JobID // the queued job that blocks the others; empty = none
 	Capacity string      // a sentence: what is free and what must not be used
 	MaxSlots int         // slots that a job could ever get with the present nodes
-	// GPUQueues are about jobs that ask for GPUs, by what they ask for, a few; the above about others.
+	// GPUQueues are about jobs that ask for GPUs, by what they ask for; the above about others.
 	GPUQueues []GPUQueue
 }
 

@@ -97,6 +97,12 @@ type WorkerFinished struct {
 	Report workerprotocol.DoneReport
 }
 
+// WorkerSpanned is a worker's call of span.
+type WorkerSpanned struct {
+	Worker ident.Incarnation
+	Report workerprotocol.SpanReport
+}
+
 // JoinAnswered is the result of SendJoin. Refused is empty if the answer is valid.
 type JoinAnswered struct {
 	Worker  ident.Incarnation

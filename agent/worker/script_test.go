@@ -151,6 +151,16 @@ func (p *player) command(f []string) {
 		p.step(WorkerCommitted{id, r})
 	case "done":
 		p.step(WorkerFinished{id, workerprotocol.DoneReport{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}})
+	case "span": // span w1 gen=2 ends age=600 ms=550
+		name := workerprotocol.SpanGroupConnects
+		if a.has("ends") {
+			name = workerprotocol.SpanGroupEnds
+		}
+		r := workerprotocol.SpanReport{Generation: uint64(a.num("gen")), Name: name, AgeMS: float64(a.num("age")), MS: float64(a.num("ms"))}
+		if err := r.Check(); err != nil {
+			p.t.Fatal(f, err)
+		}
+		p.step(WorkerSpanned{id, r})
 	case "notice":
 		n := events.Notice{Rank: ident.Rank(a.num("rank"))}
 		n.Exited.Job, n.Exited.Generation, n.Exited.Detail = "mnist-7f3a", ident.Generation(a.num("gen")), "killed by signal 9 (SIGKILL)"

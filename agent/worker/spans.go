@@ -186,6 +186,27 @@ func (t *transition) recoverySpans(w *incarnation, f workerprotocol.FirstStep) {
 	}
 }
 
+// maxSpans is how many spans of its own a worker may have in a generation.
+const maxSpans = 16
+
+// apply records what a worker has done beside the phases of a recovery. It is laid out from now by
+// its age: the worker's clock may differ.
+func (in WorkerSpanned) apply(t *transition) {
+	r := in.Report
+	_, w := t.reporterOf(in.Worker, r.Generation)
+	if w == nil || w.trace == "" {
+		return
+	}
+	if w.spansIn != w.ref.Generation {
+		w.spansIn, w.spans = w.ref.Generation, 0
+	}
+	if w.spans++; w.spans > maxSpans {
+		return
+	}
+	from := t.now.Add(-millis(r.AgeMS))
+	t.do(RecordSpan{Span: t.span(w, serviceWorker, r.Name, w.trace, from, from.Add(millis(r.MS)))})
+}
+
 // orphanSpan records the end of a process that an earlier incarnation of this agent has left. When
 // it ended is not known: not after now.
 func (t *transition) orphanSpan(s events.Span, w *incarnation, x events.WorkerExited) {

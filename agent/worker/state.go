@@ -108,6 +108,8 @@ type incarnation struct {
 	// Of restart recovery, to tell how long its phases took.
 	survivor           bool             // its predecessor was a member of the generation before
 	steppedIn          ident.Generation // in which it has reported a step
+	spansIn            ident.Generation // in which it has reported spans
+	spans              int              // how many
 	previousGeneration ident.Generation // that its place was in
 	stoppedAt          time.Time
 	endedAt            time.Time

@@ -29,6 +29,7 @@ type Calls struct {
 	Report func(worker string, r workerprotocol.Report) error
 	Commit func(worker string, r workerprotocol.CommitReport) error
 	Done   func(worker string, r workerprotocol.DoneReport) error
+	Span   func(worker string, r workerprotocol.SpanReport) error
 	// Checkpoint grants the space for a checkpoint, or says why there is none.
 	Checkpoint func(worker string, r workerprotocol.CheckpointRequest) error
 	// Preempt is called with the notice that this node will be taken away. It is from no worker.

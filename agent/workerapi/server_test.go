@@ -40,6 +40,7 @@ func newRig(t *testing.T, socket string, pollFor time.Duration) *rig {
 		Join:   func(w string, j workerprotocol.JoinRequest) { r.calls <- fmt.Sprintf("join %s %s", w, j.Address) },
 		Report: func(w string, x workerprotocol.Report) error { return called("report %s %d", w, x.Step) },
 		Commit: func(w string, x workerprotocol.CommitReport) error { return called("commit %s %d", w, x.Commit.Step) },
+		Span:   func(w string, x workerprotocol.SpanReport) error { return called("span %s %s", w, x.Name) },
 		Done:   func(w string, x workerprotocol.DoneReport) error { return called("done %s %d", w, x.Step) },
 		Preempt: func(_ string, x workerprotocol.PreemptRequest) error {
 			return called("preempt %s %s", x.Reason, x.Until.Format(time.RFC3339))

@@ -10,7 +10,10 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 )
 
-const maxCheckpoint = 1 << 50 // bytes
+const (
+	maxCheckpoint = 1 << 50             // bytes
+	maxSpan       = 24 * 60 * 60 * 1000 // milliseconds
+)
 
 // Check returns an error if a limit is exceeded.
 func (r JoinRequest) Check() error {
@@ -44,6 +47,19 @@ func (r CommitReport) Check() error {
 
 // Check returns an error if a limit is exceeded.
 func (r DoneReport) Check() error { return checkMetrics(r.Metrics) }
+
+// Check returns an error if a field has not a value that it may have.
+func (r SpanReport) Check() error {
+	switch {
+	case r.Name != SpanGroupEnds && r.Name != SpanGroupConnects:
+		return fmt.Errorf("name: must be %q or %q", SpanGroupEnds, SpanGroupConnects)
+	case !(r.AgeMS >= 0 && r.AgeMS <= maxSpan):
+		return fmt.Errorf("age_ms: %g is not within 0 to %g", r.AgeMS, float64(maxSpan))
+	case !(r.MS >= 0 && r.MS <= r.AgeMS):
+		return fmt.Errorf("ms: %g is not within 0 and age_ms, %g", r.MS, r.AgeMS)
+	}
+	return nil
+}
 
 // Check returns an error if a limit is exceeded.
 func (r CheckpointRequest) Check() error {

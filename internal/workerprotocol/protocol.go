@@ -23,6 +23,7 @@ const (
 	PathReport  = "/v1/report"  // POST Report -> 204
 	PathCommit  = "/v1/commit"  // POST CommitReport -> 204
 	PathDone    = "/v1/done"    // POST DoneReport -> 204
+	PathSpan    = "/v1/span"    // POST SpanReport -> 204
 	// POST CheckpointRequest -> 204: it may be written
 	PathCheckpoint = "/v1/checkpoint"
 	// POST PreemptRequest, or nothing -> 202; for any process that may use the socket, no token
@@ -201,6 +202,21 @@ type FirstStep struct {
 	// Checkpoint is the checkpoint from which this generation was restored because no member held a
 	// commit; nil = none.
 	Checkpoint *Commit `json:"checkpoint,omitempty"`
+}
+
+// What a worker does beside the phases of a recovery, which last from one to the next: each has a
+// beginning and an end of its own, and may go on behind the first step.
+const (
+	SpanGroupEnds     = "group ends"     // the groups of torch.distributed of the generation before
+	SpanGroupConnects = "group connects" // those of this one
+)
+
+// SpanReport reports such a thing, when it has ended.
+type SpanReport struct {
+	Generation uint64  `json:"generation"` // that the worker was in, or came to next
+	Name       string  `json:"name"`
+	AgeMS      float64 `json:"age_ms"` // since it began, on the worker's clock
+	MS         float64 `json:"ms"`     // how long it took; at most AgeMS
 }
 
 // CommitReport reports a commit and the ledger that is part of it.

@@ -4,6 +4,7 @@ torch.distributed that follows the job, and for Horovod's interface (make build 
     PYTHONPATH=python python3 python/bench/follow.py --backend gloo --kills 30
     PYTHONPATH=python python3 python/bench/follow.py --backend gloo --kills 30 --at-end
     PYTHONPATH=python python3 python/bench/follow.py --backend gloo --storm 100
+    PYTHONPATH=python python3 python/bench/follow.py --backend fakenccl --abort 0.55 --connect 0.15 --kills 30
 
 --kills kills a worker again and again in one job, each time when three train. What is told is the
 time from just before the SIGKILL until the last survivor has made a step, by the clock of this
@@ -11,6 +12,9 @@ machine: it contains the whole step, and what was left of the one that the kill 
 --at-end the worker kills itself when it has computed a step, as the others have: nothing is left
 of that one. --storm
 kills without waiting for the job to recover, as long as one of the others has trained.
+
+The backend fakenccl is gloo with an abort and a connecting that last as long as --abort and --connect say: what
+NCCL's were measured to take on a GPU. With --apart the next group begins when the old one has ended.
 
 At the end the weights of all ranks must be equal, every sample must have been used once, and every
 process must be one of the first three or have taken the place of one that was killed.
@@ -167,12 +171,19 @@ def main():
     parser.add_argument("--storm", type=int, default=0)
     parser.add_argument("--step", type=float, default=0.04, help="seconds that a step lasts")
     parser.add_argument("--limit", type=float, default=120, help="seconds until three train")
+    parser.add_argument("--abort", type=float, default=0, help="seconds that an abort of fakenccl lasts")
+    parser.add_argument("--connect", type=float, default=0, help="seconds that fakenccl needs to connect")
+    parser.add_argument("--apart", action="store_true", help="the next group of fakenccl waits for the old one's end")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         stop = os.path.join(folder, "stop")
         args.victim = os.path.join(folder, "victim") if args.at_end else ""
         env = {"BACKEND": args.backend, "STEP": str(args.step), "STOP": stop, "VICTIM": args.victim}
+        if args.backend == "fakenccl":
+            env.update(FAKE_ABORT=f"sleep:{args.abort}", FAKE_CONNECT=str(args.connect))
+            if args.apart:
+                env["FAKE_APART"] = "1"
         run = ["--recovery", "in-process", "--workers", "2:3", "--max-restarts", "10000"]
         with Job(*run, "--", *script("follows.py"), env=env) as job:
             steps = Steps(job)

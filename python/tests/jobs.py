@@ -74,11 +74,20 @@ class Job:
 
     def scale(self, workers: int) -> None:
         """Changes the number of workers, as a planned change."""
-        state = os.path.join(self._folder.name, "state")
-        command = [binary(), "scale", str(workers), "--state-dir", state]
-        out = subprocess.run(command, env=launch.environment(), capture_output=True, text=True)
+        self._ask("scale", str(workers))
+
+    def traces(self) -> List[dict]:
+        """The traces of its start and its incidents so far, while it runs."""
+        return json.loads(self._ask("trace", "-o", "json"))
+
+    def _ask(self, *command: str) -> str:
+        """What a command says about it."""
+        out = subprocess.run(
+            [binary(), *command, "--state-dir", self.state], env=launch.environment(), capture_output=True, text=True
+        )
         if out.returncode:
             raise AssertionError(f"{out.stderr}\n{self.log()}")
+        return out.stdout
 
     def wait(self) -> "Job":
         """Waits for the end."""

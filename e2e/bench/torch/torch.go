@@ -97,6 +97,9 @@ the others have; otherwise what was left of the interrupted step is in the time 
 			b.printf("| %s | %s | %d | %.0f | %.0f | %.0f | %.0f | %s |\n", c.name, when, r.Kills, r.Times.Min, r.Times.Median, r.Times.P99, r.Times.Max, c.goal)
 		}
 	}
+	if err := b.overlap(ctx); err != nil {
+		return err
+	}
 	b.printf(`
 Kills at any moment, also while a group forms or a newcomer starts; one of the others has trained.
 
@@ -109,6 +112,37 @@ Kills at any moment, also while a group forms or a newcomer starts; one of the o
 			return err
 		}
 		b.printf("| follow(%q) | %d | %d | %d | %d | %d | at most %d |\n", backend, r.Kills, r.Generations, r.Missing, r.Repeated, r.EqualOn, r.Replaced)
+	}
+	return nil
+}
+
+// What NCCL was measured to take on a GPU (docs/gpu.md), in seconds.
+const (
+	abortTakes   = 0.55
+	connectTakes = 0.15
+)
+
+func (b *bench) overlap(ctx context.Context) error {
+	b.printf(`
+The same with a stand-in for NCCL, gloo with an abort of %g s and connections that take %g s, which is what NCCL was measured to take
+([gpu.md](gpu.md)); killed at the end. The stand-in sleeps, and uses no GPU.
+
+| the old group ends | kills | min | median | p99 | max |
+|---|---|---|---|---|---|
+`, abortTakes, connectTakes)
+	for _, c := range []struct {
+		when string
+		args []string
+	}{{"before the next one begins", []string{"--apart"}}, {"beside it", nil}} {
+		var r followed
+		args := append([]string{
+			"--backend", "fakenccl", "--abort", fmt.Sprint(abortTakes), "--connect", fmt.Sprint(connectTakes),
+			"--kills", strconv.Itoa(b.kills), "--at-end",
+		}, c.args...)
+		if err := b.measure(ctx, &r, "follow.py", args...); err != nil {
+			return err
+		}
+		b.printf("| %s | %d | %.0f | %.0f | %.0f | %.0f |\n", c.when, r.Kills, r.Times.Min, r.Times.Median, r.Times.P99, r.Times.Max)
 	}
 	return nil
 }

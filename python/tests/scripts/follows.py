@@ -5,10 +5,12 @@ STEP is how long a step lasts, EPOCHS how many are trained, unless STOP names a 
 is there. DIES=step has rank 1 of three kill itself in this step, before its commit; with HANGS it
 stops instead, and gives no sign of life; with WAITS the others wait for messages that never come.
 VICTIM names a file: the process whose ID it holds kills itself when its step is over.
+ENDS is how long a group may take to end. At the end a process says which of the threads that end groups there are.
 """
 
 import os
 import signal
+import threading
 import time
 
 import torch
@@ -16,6 +18,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import regroup.torch as hvd
+from regroup.torch.follower import ending
 from regroup.torch.world import world
 
 BACKEND = os.environ.get("BACKEND", "gloo")
@@ -23,6 +26,10 @@ STEP = float(os.environ.get("STEP", "0.01"))
 EPOCHS, STOP = int(os.environ.get("EPOCHS", "2")), os.environ.get("STOP", "")
 DIES, VICTIM = int(os.environ.get("DIES", "-1")), os.environ.get("VICTIM", "")
 SAMPLES, BATCH = 480, 8
+
+if BACKEND == "fakenccl":
+    from tests import fake_nccl  # noqa: F401  registers it
+ending.LIMIT = float(os.environ.get("ENDS", str(ending.LIMIT)))
 
 torch.set_num_threads(1)
 torch.manual_seed(os.getpid())  # each worker would begin with weights of its own
@@ -139,4 +146,5 @@ def stopped():
 
 
 train(state)
-say("ends", rank=members()[0], size=members()[1], epoch=state.epoch, checksum=check_weights())
+left = [t.name for t in threading.enumerate() if t.name == "regroup-ending"]
+say("ends", rank=members()[0], size=members()[1], epoch=state.epoch, checksum=check_weights(), left=len(left))

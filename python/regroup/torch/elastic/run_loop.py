@@ -155,6 +155,8 @@ class _RunLoop:
             return
         world.recording, world.prologue = False, None
         handles.forget()
+        if world.follower is not None:
+            world.follower.prepare()
         training.leave(lib.OK)
 
     def _next(self) -> bool:
@@ -214,6 +216,8 @@ class _RunLoop:
         self._state._end()
         world.training, world.sampler = None, None
         handles.forget()
+        if world.follower is not None and finished:
+            world.follower.finish()
         if self._elastic and finished:
             return  # the job lasts until the process ends
         world.leave()
@@ -264,11 +268,12 @@ class _RunLoop:
             over = isinstance(e, WorkerLostError) or world.failed() is not None
             if world.follower is not None:
                 over = world.follower.failed() or over
+                e = world.follower.stuck or e
             if over and not isinstance(e, StuckError):  # a stuck worker must be restarted
                 self._interrupt = e
                 return lib.PEER_LOST, str(e), None
             self._leave(lib.FAILED, describe(e))
-            raise
+            raise e
         except BaseException as e:
             self._leave(lib.FAILED, repr(e))
             raise

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
 import torch.distributed as dist
 
 from ... import membership
 from ...communicator import Communicator
-from ...errors import ClosedError, InvalidArgumentError, WorkerLostError
+from ...errors import ClosedError, InvalidArgumentError, RegroupError, StuckError, WorkerLostError
 from .. import rendezvous
 from ..world import world
 from ..c10d.operations import BACKEND
-from . import connections, group, meshes, models, store
+from . import connections, ending, gpus, group, meshes, models, spans, store
 
 #: The origin of the group's operations on the communicator of the job.
 ORIGIN = 2
@@ -67,44 +69,66 @@ class Follower:
     """The default group of this process, and how it gets the members of each generation.
 
     A group of the backend regroup uses the communicator of the job, which has connected the members
-    already; others are connected beside it.
+    already; others are connected beside it. Where the backend makes a group anew, the old one ends beside that,
+    on threads.
     """
 
     def __init__(self, backend: str, options: dict):
         # The group holds the C++ part of the store, which calls the Python part.
         self._store = store.GenerationStore()
         self._group = group.create(backend, self._store, options)
+        self._group.stuck = self._restart
         self._watch: Optional[_Watch] = None
         self._before: Optional[Dict[int, int]] = None  # sockets before the group was connected
         self._shares = backend == BACKEND  # the job's communicator
+        self._gpu, self._bound = gpus.used(backend), options.get("device_id")
+        self._endings: List[ending.Ending] = []  # of earlier generations
+        #: That a group of an earlier generation does not end.
+        self.stuck: Optional[StuckError] = None
+
+    def prepare(self) -> None:
+        """Does what takes time on a GPU before this process is let into a generation, alone."""
+        if self._gpu:
+            gpus.prepare(self._bound)
 
     def enter(self, comm: Communicator, generation: int) -> None:
         """Makes the ranks of a communicator of the generation the members of the group. All of them
         call it. Raises an error if one is lost meanwhile, or the group cannot be connected."""
+        if self.stuck is not None:
+            raise self.stuck
         if self._watch is not None:
             self._watch.end()
         if dist.is_initialized():  # else the last attempt to initialise it again has failed
             models.check(dist.group.WORLD)
             meshes.forget()
+        count = group.group_count()
+        self._endings = [e for e in self._endings if not e.ended] + self._group.leave(generation)
         self._watch = watch = _Watch(comm, self._group)
         handle = "" if self._shares else self._group.handle()
-        mine = {"handle": handle, "count": group.group_count(), "store": ""}
+        device = models.gpu() if self._gpu else None
+        mine = {"handle": handle, "count": count, "store": "", "opens": device is not None}
         server = None
         if comm.rank == 0:
             server, mine["store"] = store.serve()
         members = _gather(comm, mine)
         self._before = None if self._shares else connections.sockets()
+        began = time.monotonic()
         try:
             self._store.replace(server, members[0]["store"], comm.failed)
             with rendezvous.give(comm.with_origin(ORIGIN) if self._shares else None):
                 self._group.connect(generation, comm.rank, [m["handle"] for m in members])
+            if comm.failed() is None:  # from here on a failure aborts the group
+                self._group.open(device if all(m["opens"] for m in members) else None)
         except RuntimeError as e:
             watch.wait(NOTICE)
             if watch.noticed():
                 raise WorkerLostError(f"a member was lost while the group was connected: {e}") from e
             raise
+        spans.report(generation, spans.CONNECTS, began, time.monotonic())
         group.set_group_count(max(m["count"] for m in members))
         self.guard(comm)
+        if self._gpu:
+            gpus.wait()
         models.renew()
 
     def guard(self, comm: Communicator) -> None:
@@ -115,12 +139,25 @@ class Follower:
 
     def failed(self) -> bool:
         """Whether the group has lost a member, or does not work for another reason: then what
-        raised an error was not the program."""
+        raised an error was not the program. If so, its kernels have ended when this returns."""
         watch = self._watch
         if watch is None or not (watch.noticed() or watch.broken()):
             return False
         watch.wait(NOTICE)
+        if self._gpu and watch.noticed():
+            gpus.wait()
         return True
+
+    def finish(self) -> None:
+        """Waits for the groups of earlier generations."""
+        for one in self._endings:
+            one.join()
+
+    def _restart(self, error: StuckError) -> None:
+        """Has the generation fail everywhere: this process leaves it as soon as its main thread hears of that."""
+        self.stuck = error
+        if self._watch is not None:
+            self._watch.fail(str(error))
 
 
 class _Watch:
@@ -145,10 +182,8 @@ class _Watch:
         """Ends what is in progress. The caller holds the lock."""
         if self._mesh is not None:
             self._mesh.shut_down()
-        try:
+        with suppress(RuntimeError):  # a group that is being connected has nothing to abort
             self._group.abort()
-        except RuntimeError:
-            pass  # a group that is being connected has nothing to abort
 
     def guard(self, mesh: connections.Mesh) -> None:
         """Makes these the connections that are shut down."""
@@ -156,6 +191,11 @@ class _Watch:
             self._mesh = mesh
             if self._ended.is_set() and self._comm.failed() is not None:
                 mesh.shut_down()
+
+    def fail(self, why: str) -> None:
+        """Has the generation fail, on all ranks."""
+        with suppress(RegroupError):  # it is over
+            self._comm.abort(why)
 
     def noticed(self) -> bool:
         """Whether the job has noticed a failure of the generation."""
@@ -170,7 +210,7 @@ class _Watch:
         self._ended.wait(limit)
 
     def end(self) -> None:
-        """Waits for the end of the generation, which is over for this process."""
+        """Waits for the end of the generation, which is over for this process, and for what that begins."""
         self._thread.join()
 
 

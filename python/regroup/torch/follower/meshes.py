@@ -14,8 +14,6 @@ import weakref
 from contextlib import suppress
 from typing import Any, List, Tuple
 
-import torch.distributed as dist
-from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 _PROPAGATOR = "DTensor._op_dispatcher.sharding_propagator"
@@ -54,16 +52,12 @@ def record() -> None:
 
 
 def forget() -> None:
-    """Destroys the groups of this process but the default one, and clears what is cached for meshes
-    over them.
+    """Clears what is cached for the meshes of groups that are about to end.
 
     Some caches are there once for each thread, like those that torch starts for the backward passes of
     devices, and cannot be cleared from here. So the meshes are made unlike any other, by the number of
     the thread that has made them, which torch compares as well.
     """
-    for group in [g for g in distributed_c10d._world.pg_map if g is not dist.group.WORLD]:
-        with suppress(RuntimeError, ValueError):  # it is of no use to anybody, whatever state it is in
-            dist.destroy_process_group(group)
     number = -next(_numbers)
     for mesh in list(_meshes.values()):
         mesh._thread_id = number

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ...errors import UnsupportedError
@@ -52,6 +53,13 @@ def check(group: Any) -> None:
 
 def _all_over(group: Any) -> bool:
     return all(getattr(model, "process_group", group) is group for model in list(_models))
+
+
+def gpu() -> Optional[torch.device]:
+    """The one GPU that all of them are on; None if they are on several, or on none."""
+    found = {parameter.device for model in list(_models) for parameter in model.module.parameters()}
+    device = found.pop() if len(found) == 1 else None
+    return device if device is not None and device.type == "cuda" else None
 
 
 def renew() -> None:
