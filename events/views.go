@@ -284,11 +284,10 @@ type PoolView struct {
 	Jobs  map[ident.JobID]PlacementView // every job that has not ended
 	Queue []ident.JobID                 // those that wait to be placed, in order of service
 
-	Head     ident.JobID // the queued job that blocks the others; empty = none
-	Capacity string      // a sentence: what is free and what must not be used
-	MaxSlots int         // slots that a job could ever get with the present nodes
-	// GPUQueues are about jobs that ask for GPUs, by what they ask for; the above about others.
-	GPUQueues []GPUQueue
+	Head      ident.JobID // the queued job that blocks the others; empty = none
+	Capacity  string      // a sentence: what is free and what must not be used
+	MaxSlots  int         // slots that a job could ever get with the present nodes
+	GPUQueues []GPUQueue  // the same of jobs that ask for GPUs, by what they ask for
 }
 
 // GPUQueue is what jobs wait for that ask for the same GPUs, as in PoolView.

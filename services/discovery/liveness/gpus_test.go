@@ -69,7 +69,9 @@ func TestFactsHaveTheGPUsOfSlots(t *testing.T) {
 		{hello(0, h100), runs()}, // of one job
 		{hello(1, devices.GPU{ID: "0"}), runs(of(1, devices.GPU{}))},
 	} {
-		if got := n.does(c.input); !slices.EqualFunc(got, c.want, slices.Equal) {
+		// A hello may have several facts, which say the same of the GPUs.
+		got := slices.CompactFunc(n.does(c.input), slices.Equal)
+		if !slices.EqualFunc(got, c.want, slices.Equal) {
 			t.Errorf("%d: after %+v facts have %+v, want %+v", i, c.input, got, c.want)
 		}
 	}
