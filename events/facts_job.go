@@ -5,6 +5,7 @@ import (
 
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/leases"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
 )
@@ -309,7 +310,7 @@ type PlacementSet struct {
 	// node may be back with a newer one, and a worker of that is not lost.
 	LostAgents []ident.Incarnation `json:"lost_agents,omitempty"`
 	// LeaseEnds is until when processes may still run on LostNodes.
-	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"`
+	LeaseEnds leases.Ends `json:"lease_ends,omitzero"`
 	// Agents are the newest incarnations of the agents of the nodes of Places, in the order of the
 	// nodes' names: what is delivered later about older ones does not concern these places.
 	Agents []ident.Incarnation `json:"agents,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/leases"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -40,34 +41,8 @@ type NodeFact struct {
 	// LeaseEnds is until when processes may still run that the node had before it was lost: its
 	// agent ends them at that time at the latest, whether or not it can be reached. Zero = none
 	// may.
-	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"`
+	LeaseEnds leases.Ends `json:"lease_ends,omitzero"`
 }
-
-// LeaseEnds are the times at which the agent of a lost node has certainly ended its processes, on
-// the clock of the services. Example: a node with one process of a job that is restarted as a group
-// is heard for the last time at 12:00:00. With a lease of 3 s its agent kills the process at
-// 12:00:03, and at 12:00:03.5 the process may be started elsewhere.
-type LeaseEnds struct {
-	// Restart is for processes of recovery by restart.
-	Restart time.Time `json:"restart,omitzero"`
-	// InPlace is for processes of in-process recovery. While another member of their generation is
-	// there it does not matter: without it they make no step.
-	InPlace time.Time `json:"in_place,omitzero"`
-}
-
-// Later returns the later of each time.
-func (l LeaseEnds) Later(m LeaseEnds) LeaseEnds {
-	if m.Restart.After(l.Restart) {
-		l.Restart = m.Restart
-	}
-	if m.InPlace.After(l.InPlace) {
-		l.InPlace = m.InPlace
-	}
-	return l
-}
-
-// IsZero reports whether no process may run.
-func (l LeaseEnds) IsZero() bool { return l.Restart.IsZero() && l.InPlace.IsZero() }
 
 // NodeEvent is a fact that embeds a NodeFact: the newest of them is all that there is to know.
 type NodeEvent interface {

@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/leases"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
 )
@@ -56,7 +57,7 @@ type NodeView struct {
 	Quarantine       *Quarantine       `json:"quarantine,omitempty"`        // of the whole node
 	QuarantinedSlots []QuarantinedSlot `json:"quarantined_slots,omitempty"` // by slot
 
-	LeaseEnds LeaseEnds `json:"lease_ends,omitzero"` // see NodeFact
+	LeaseEnds leases.Ends `json:"lease_ends,omitzero"` // see NodeFact
 	// TimesLost is how often this incarnation of the agent was declared lost. An agent that learns
 	// of one ends the processes that it had before.
 	TimesLost uint64 `json:"times_lost,omitempty"`

@@ -191,7 +191,7 @@ func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 // cli runs a command of the binary against the cluster.
 func (c *cluster) cli(args ...string) (stdout, stderr string, code int) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin("regroup"), args...)
 	cmd.Env = append(append(os.Environ(), "REGROUP_SERVER="+c.url, "NO_COLOR=1"), c.env...)

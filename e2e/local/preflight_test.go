@@ -36,7 +36,7 @@ func TestAGPUThatFailsItsPreflightGetsNoWork(t *testing.T) {
 	c.env = withCards(t, "GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-slow", "GPU-wrong")
 	c.services(1)
 	c.agent("node-a", 0, "--preflight", "--preflight-python", pytorch.Python(t))
-	c.nodes(2*time.Minute, "node-a")
+	c.nodes(8*time.Minute, "node-a")
 	v := c.node("node-a")
 	if len(v.QuarantinedSlots) != 2 || v.QuarantinedSlots[0].Slot != 4 || v.QuarantinedSlots[1].Slot != 5 || v.SchedulableSlots() != 4 || v.Preflight == nil || len(v.Preflight.GPUs) != 6 {
 		t.Fatalf("%+v", v)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/leases"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/controller"
@@ -154,7 +155,7 @@ var hopeful = breaks(func(m controller.Machine[job.State], s job.State, in event
 // leaseBlind is a rendezvous that does not wait for the processes of lost nodes.
 var leaseBlind = breaks(func(m controller.Machine[round.State], s round.State, in events.Input, now time.Time) (round.State, events.Decision) {
 	for i := range s.LostNodes {
-		s.LostNodes[i].Ends = events.LeaseEnds{}
+		s.LostNodes[i].Ends = leases.Ends{}
 	}
 	return m.Step(s, in, now)
 })

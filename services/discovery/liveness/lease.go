@@ -6,6 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
+	"github.com/regroup-io/regroup/events/leases"
 )
 
 // A lease makes sure that the processes of a lost node have ended before others take their place.
@@ -58,7 +59,7 @@ func (t *transition) endLease(silence time.Duration, fleetSize int, several bool
 	}
 	seen := t.now.Add(-max(0, silence))
 	ends := func(length time.Duration) time.Time { return seen.Add(length + leaseSlack(length)) }
-	t.s.View.LeaseEnds = t.s.View.LeaseEnds.Later(events.LeaseEnds{Restart: ends(lease.Restart), InPlace: ends(lease.InPlace)})
+	t.s.View.LeaseEnds = t.s.View.LeaseEnds.Later(leases.Ends{Restart: ends(lease.Restart), InPlace: ends(lease.InPlace)})
 }
 
 // endedBy applies that a new agent has ended what the recorded one had left running, if it has the
@@ -66,7 +67,7 @@ func (t *transition) endLease(silence time.Duration, fleetSize int, several bool
 func (t *transition) endedBy(b events.NodeHello) {
 	v := &t.s.View
 	if !t.now.Before(v.LeaseEnds.Restart) && !t.now.Before(v.LeaseEnds.InPlace) {
-		v.LeaseEnds, t.s.OtherLeases = events.LeaseEnds{}, events.LeaseEnds{}
+		v.LeaseEnds, t.s.OtherLeases = leases.Ends{}, leases.Ends{}
 	}
 	if slices.Contains(b.Predecessors, v.Incarnation) {
 		v.LeaseEnds = t.s.OtherLeases

@@ -46,6 +46,7 @@ import (
 	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/leases"
 	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/english"
 )
@@ -72,7 +73,7 @@ type State struct {
 	Measured       Measured            `json:"measured,omitzero"` // what was decided of the GPUs' figures
 	// Of earlier incarnations with other state folders: this one says nothing about their
 	// processes.
-	OtherLeases events.LeaseEnds `json:"other_leases,omitzero"`
+	OtherLeases leases.Ends `json:"other_leases,omitzero"`
 	// GPUs of the slots as in the newest fact: one of an earlier version of discovery has none.
 	PublishedGPUs []devices.Slots `json:"published_gpus,omitempty"`
 	// Newest connection of this incarnation that the broker saw close.

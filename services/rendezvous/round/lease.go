@@ -6,6 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/leases"
 )
 
 // Under recovery by restart a generation begins when no process of the one before can run any more:
@@ -26,7 +27,7 @@ import (
 type LostNode struct {
 	Node  ident.NodeID      `json:"node"`
 	Agent ident.Incarnation `json:"agent"`
-	Ends  events.LeaseEnds  `json:"ends"`
+	Ends  leases.Ends       `json:"ends"`
 }
 
 // endTimeout is how long after the grace a process counts as ended although its agent, which is not
@@ -88,14 +89,14 @@ func (t *transition) keepLease(x *Member) {
 }
 
 // leaseEnds returns what the input says about the lease of the nodes that it declares lost.
-func (t *transition) leaseEnds() events.LeaseEnds {
+func (t *transition) leaseEnds() leases.Ends {
 	switch b := t.in.Body.(type) {
 	case events.NodeEvent:
 		return b.Fact().LeaseEnds
 	case events.PlacementSet:
 		return b.LeaseEnds
 	}
-	return events.LeaseEnds{}
+	return leases.Ends{}
 }
 
 // endLeases applies that all processes of a node's earlier agents have ended, and those of this one
@@ -123,16 +124,16 @@ func (t *transition) processesRun() bool {
 	if !t.restart() && (len(t.LostNodes) == 0 || t.survivors() > 0) {
 		return false
 	}
-	leases := make(map[ident.Incarnation]events.LeaseEnds, len(t.LostNodes)) // by agent
+	byAgent := make(map[ident.Incarnation]leases.Ends, len(t.LostNodes)) // by agent
 	for _, l := range t.LostNodes {
-		leases[l.Agent] = l.Ends
+		byAgent[l.Agent] = l.Ends
 	}
 	for r := range t.View.Members {
 		if t.EndedRanks.has(r) {
 			continue
 		}
 		m := &t.View.Members[r]
-		lease, lost := leases[m.Agent]
+		lease, lost := byAgent[m.Agent]
 		end := t.NoticeAt.Add(t.Spec.Stop.Grace.D() + endTimeout)
 		switch {
 		case !t.restart():

@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/leases"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/golden"
@@ -90,9 +91,9 @@ func (r *rig) do(t *testing.T, f []string) string {
 	}
 	ref := tables.WorkerRef{Job: "j-1", Place: place, Incarnation: incarnation(place), Attempt: num("attempt", 1), Generation: ident.Generation(num("g", 0))}
 	fact := events.NodeFact{Node: place.Node, Incarnation: ident.Incarnation(arg["incarnation"])}
-	ends := func() (l events.LeaseEnds) {
+	ends := func() (l leases.Ends) {
 		if d, err := time.ParseDuration(arg["lease"]); err == nil {
-			l = events.LeaseEnds{Restart: r.now.Add(d), InPlace: r.now.Add(20 * d)}
+			l = leases.Ends{Restart: r.now.Add(d), InPlace: r.now.Add(20 * d)}
 		}
 		return l
 	}

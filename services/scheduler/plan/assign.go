@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/leases"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -209,7 +210,7 @@ func (t *transition) publishPlacement(j *Job, row events.PlacementView, c *chang
 	first := j.PublishedWorkers == spec.Workers{}
 	j.PublishedWorkers = row.Workers
 	reason, trace := strings.Join(c.reasons, "; "), t.traceOf(j, first)
-	var ends events.LeaseEnds
+	var ends leases.Ends
 	var lost []ident.Incarnation
 	for _, n := range c.lostNodes {
 		ends = ends.Later(t.s.Nodes[n].LeaseEnds)

@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/leases"
 	"github.com/regroup-io/regroup/events/spec"
 )
 
@@ -83,8 +84,8 @@ type Node struct {
 	Quarantine       *events.Quarantine       `json:"quarantine,omitempty"`        // no new places
 	QuarantinedSlots []events.QuarantinedSlot `json:"quarantined_slots,omitempty"` // these slots lose their places
 
-	GPUs      []devices.Slots  `json:"gpus,omitempty"`      // of the slots, as in the last fact
-	LeaseEnds events.LeaseEnds `json:"lease_ends,omitzero"` // likewise
+	GPUs      []devices.Slots `json:"gpus,omitempty"`      // of the slots, as in the last fact
+	LeaseEnds leases.Ends     `json:"lease_ends,omitzero"` // likewise
 }
 
 // Departure is how a node went away.
