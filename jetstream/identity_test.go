@@ -105,8 +105,8 @@ func attempt(o jetstream.ConnectOptions) error {
 func refuses(t *testing.T, o jetstream.ConnectOptions) {
 	t.Helper()
 	var err error
-	// A broker sends its first PING two seconds after a client has connected. On a busy machine that
-	// may be before it has refused the client, which then has no answer and asks again.
+	// A broker sends its first PING two seconds after a client has connected. On a busy machine
+	// that may be before it has refused the client, which then has no answer and asks again.
 	jetstreamtest.Await(t, "an answer of the broker", func() bool {
 		err = attempt(o)
 		return err == nil || !strings.Contains(err.Error(), "got 'PING'")

@@ -2,6 +2,7 @@ package gpus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -129,6 +130,10 @@ func (w *watcher) read(ctx context.Context) {
 	for i := range w.all {
 		w.all[i].Reading = nil
 	}
+	var rows [][]string
+	if err == nil {
+		rows, err = rowsOf(table)
+	}
 	if err != nil {
 		if text := err.Error(); text != w.logged && ctx.Err() == nil {
 			w.logged = text
@@ -141,13 +146,14 @@ func (w *watcher) read(ctx context.Context) {
 	}
 	w.logged = ""
 	seen := map[string]bool{}
-	row := 0
-	for line := range strings.Lines(table) {
-		f := strings.Split(strings.TrimSpace(line), ", ")
-		if len(f) != strings.Count(fields, ",")+1 {
+	for row, f := range rows {
+		id := f[0]
+		if unread, ok := strings.CutPrefix(id, "["); ok { // [GPU is lost], [Unknown Error]
+			id = w.bus[address(f[1])]
+			seen[id] = true
+			w.fault(id, now, "nvidia-smi cannot read it: "+strings.TrimSuffix(unread, "]"))
 			continue
 		}
-		id := f[0]
 		seen[id] = true
 		w.bus[address(f[1])] = id
 		for i, g := range w.all {
@@ -158,13 +164,28 @@ func (w *watcher) read(ctx context.Context) {
 				w.note(i, f, now)
 			}
 		}
-		row++
 	}
 	for _, id := range w.device {
 		if id != "" && !seen[id] {
 			w.fault(id, now, "nvidia-smi does not list it any more")
 		}
 	}
+}
+
+// rowsOf reads the table of the state of GPUs. One without a row, or with something else, says
+// nothing about any GPU: it may not be the table.
+func rowsOf(table string) (rows [][]string, err error) {
+	for line := range strings.Lines(table) {
+		f := strings.Split(strings.TrimSpace(line), ", ")
+		if len(f) != strings.Count(fields, ",")+1 || !strings.HasPrefix(f[0], "GPU-") && !strings.HasPrefix(f[0], "[") {
+			return nil, fmt.Errorf("nvidia-smi: %q is not the state of a GPU", strings.TrimSpace(line))
+		}
+		rows = append(rows, f)
+	}
+	if len(rows) == 0 {
+		return nil, errors.New("nvidia-smi lists no GPU")
+	}
+	return rows, nil
 }
 
 // findParents finds the GPUs of instances, once.

@@ -162,10 +162,14 @@ func TestWhatIsRead(t *testing.T) {
 		t.Errorf("read at %s", at)
 	}
 	// What cannot be read is unknown, and no fault.
-	w.state("FAIL Failed to initialize NVML: Driver/library version mismatch")
-	gone := w.until("unknown", func(s seen) bool { return s.gpus[0].Reading == nil })
-	if got := describe(gone.gpus); got != "GPU-aa11: unknown \nGPU-bb22: unknown \n" || gone.fault {
-		t.Errorf("%s(fault: %v)", got, gone.fault)
+	for _, state := range []string{"FAIL Failed to initialize NVML: Driver/library version mismatch", "No devices were found\n", rowA + "GPU-bb22, a field, more, than, was, asked, for, here\n"} {
+		w.state(state)
+		gone := w.until("unknown", func(s seen) bool { return s.gpus[0].Reading == nil })
+		if got := describe(gone.gpus); got != "GPU-aa11: unknown \nGPU-bb22: unknown \n" || gone.fault {
+			t.Errorf("%s(fault: %v)", got, gone.fault)
+		}
+		w.state(rowA + rowB)
+		w.until("known again", func(s seen) bool { return s.gpus[0].Reading != nil })
 	}
 }
 
@@ -176,6 +180,7 @@ func TestFaultsOfGPUs(t *testing.T) {
 	}{
 		"not listed any more": {state: rowB, want: "nvidia-smi does not list it any more"},
 		"lost":                {state: "FAIL Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost.  Reboot the system to recover this GPU", want: "nvidia-smi cannot reach it: GPU is lost. Reboot the system to recover this GPU"},
+		"not readable":        {state: "[GPU is lost], 00000000:3B:00.0, [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost]\n" + rowB, want: "nvidia-smi cannot read it: GPU is lost"},
 		"errors of its memory": {
 			state: "GPU-aa11, 00000000:3B:00.0, 1024, 87, 65, 3, 11\n" + rowB,
 			want:  "11 errors of its memory were not corrected since its driver was loaded",
