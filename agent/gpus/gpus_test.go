@@ -21,7 +21,7 @@ dir=${0%/*}
 case "$1" in
 -L) cat "$dir/lines" ;;
 --query-gpu=uuid,name,memory.total,mig.mode.current) test -s "$dir/table" || { echo "NVIDIA-SMI has failed: no driver"; exit 9; }; cat "$dir/table" ;;
---query-gpu=uuid,pci.bus_id,memory.used,*) test -s "$dir/state" || { cat "$dir/failure"; exit 15; }; cat "$dir/state" ;;
+--query-gpu=uuid,pci.bus_id,memory.used,*) test -p "$dir/hang" && { : > "$dir/hangs"; exec cat "$dir/hang"; }; test -s "$dir/state" || { cat "$dir/failure"; exit 15; }; cat "$dir/state" ;;
 *) exit 2 ;;
 esac
 `} {

@@ -29,6 +29,7 @@ type Health struct {
 type watcher struct {
 	h       Health
 	all     []devices.GPU
+	ids     []string          // theirs
 	device  []string          // of each, the id of the GPU that it is, or is an instance of; empty = not known yet
 	bus     map[string]string // from addresses on the PCI bus to ids of GPUs, as nvidia-smi has told once
 	parents map[string]string // from ids of instances to those of their GPUs
@@ -54,31 +55,42 @@ type xids struct {
 // What cannot be read is absent. Without nvidia-smi all is.
 func Watch(ctx context.Context, h Health, all []devices.GPU, changed func(gpus []devices.GPU, fault bool)) {
 	w := &watcher{h: h, all: slices.Clone(all), device: make([]string, len(all)), bus: map[string]string{}, xids: make([]xids, len(all))}
+	for _, g := range all {
+		w.ids = append(w.ids, g.ID)
+	}
 	said := make(chan message)
 	if h.Log != "" {
-		heard, err := follow(ctx, h.Log, said)
+		stop, err := follow(ctx, h.Log, said)
 		if err != nil {
 			h.Logger.Warn("errors that the driver of the GPUs reports (Xid) are not seen: the kernel's messages cannot be read", "file", h.Log, "reason", err)
 		} else {
 			for i := range w.xids {
 				w.xids[i].read = true
 			}
-			defer heard()
+			defer stop()
 		}
 	}
-	tick := time.NewTicker(h.Every)
-	defer tick.Stop()
-	w.read(ctx)
-	changed(slices.Clone(w.all), w.anyFault())
+	// nvidia-smi may hang just when a GPU fails: what the driver says does not wait for it.
+	tables, done := make(chan answer), make(chan struct{})
+	defer func() { <-done }()
+	reading, end := context.WithCancel(ctx)
+	defer end()
+	go func() {
+		defer close(done)
+		w.ask(reading, tables)
+	}()
+	heard, first := said, true
+	said = nil // its messages name addresses, which the first table has
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case a := <-tables:
 			before := faults(w.all)
-			w.read(ctx)
-			if ctx.Err() == nil {
-				changed(slices.Clone(w.all), !slices.Equal(before, faults(w.all)))
+			w.apply(a)
+			changed(slices.Clone(w.all), !slices.Equal(before, faults(w.all)))
+			if first {
+				said, first = heard, false
 			}
 		case m, open := <-said:
 			if !open {
@@ -96,8 +108,38 @@ func Watch(ctx context.Context, h Health, all []devices.GPU, changed func(gpus [
 	}
 }
 
-func (w *watcher) anyFault() bool {
-	return slices.ContainsFunc(w.all, func(g devices.GPU) bool { return g.Fault != nil })
+// answer is what nvidia-smi has said.
+type answer struct {
+	table   string
+	parents map[string]string // see watcher; nil = it was not asked, or not answered
+	err     error
+}
+
+// ask asks nvidia-smi at intervals, until ctx ends.
+func (w *watcher) ask(ctx context.Context, tables chan<- answer) {
+	divided := slices.ContainsFunc(w.ids, func(id string) bool { return strings.HasPrefix(id, "MIG-") })
+	tick := time.NewTicker(w.h.Every)
+	defer tick.Stop()
+	for {
+		var a answer
+		limited, cancel := context.WithTimeout(ctx, listWithin)
+		if divided {
+			a.parents = parentsOf(limited)
+			divided = a.parents == nil
+		}
+		a.table, a.err = output(limited, "--query-gpu="+fields, "--format=csv,noheader,nounits")
+		cancel()
+		select {
+		case tables <- a:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // faults returns the reasons why GPUs are at fault.
@@ -120,22 +162,21 @@ const fields = "uuid,pci.bus_id,memory.used,utilization.gpu,temperature.gpu,ecc.
 //	Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost. Reboot the system to recover this GPU
 var gone = regexp.MustCompile(`Unable to determine the device handle for GPU *([0-9A-Fa-f]+:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.[0-9A-Fa-f]: *(.{0,80})`)
 
-// read asks nvidia-smi for the state of all GPUs.
-func (w *watcher) read(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, listWithin)
-	defer cancel()
-	w.findParents(ctx)
-	table, err := output(ctx, "--query-gpu="+fields, "--format=csv,noheader,nounits")
+// apply takes what nvidia-smi has said of all GPUs.
+func (w *watcher) apply(a answer) {
+	if a.parents != nil {
+		w.parents = a.parents
+	}
 	now := time.Now().UTC().Truncate(time.Second)
 	for i := range w.all {
 		w.all[i].Reading = nil
 	}
-	var rows [][]string
+	rows, err := [][]string(nil), a.err
 	if err == nil {
-		rows, err = rowsOf(table)
+		rows, err = rowsOf(a.table)
 	}
 	if err != nil {
-		if text := err.Error(); text != w.logged && ctx.Err() == nil {
+		if text := err.Error(); text != w.logged {
 			w.logged = text
 			w.h.Logger.Warn("the state of the GPUs is unknown", "reason", err)
 		}
@@ -188,18 +229,13 @@ func rowsOf(table string) (rows [][]string, err error) {
 	return rows, nil
 }
 
-// findParents finds the GPUs of instances, once.
-func (w *watcher) findParents(ctx context.Context) {
-	divided := slices.ContainsFunc(w.all, func(g devices.GPU) bool { return strings.HasPrefix(g.ID, "MIG-") })
-	if !divided || w.parents != nil {
-		return
-	}
+// parentsOf finds the GPUs of instances; nil = nvidia-smi does not answer.
+func parentsOf(ctx context.Context) map[string]string {
 	lines, err := output(ctx, "-L")
 	if err != nil {
-		return
+		return nil
 	}
-	w.parents = map[string]string{}
-	parent := ""
+	parents, parent := map[string]string{}, ""
 	for line := range strings.Lines(lines) {
 		_, id, ok := strings.Cut(strings.TrimRight(line, ")\n"), "(UUID: ")
 		switch {
@@ -207,9 +243,10 @@ func (w *watcher) findParents(ctx context.Context) {
 		case strings.HasPrefix(line, "GPU "):
 			parent = id
 		default:
-			w.parents[id] = parent
+			parents[id] = parent
 		}
 	}
+	return parents
 }
 
 // note records a row of the table for the GPU with number i.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/events/devices"
+	"github.com/regroup-io/regroup/internal/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -222,6 +223,36 @@ func TestAFaultThatLastsIsSeenAgain(t *testing.T) {
 	}
 	if a, b := first.gpus[1].Fault.At, again.gpus[1].Fault.At; !a.Equal(b) {
 		t.Errorf("the error of %s is one of %s now", a, b)
+	}
+}
+
+// TestAFaultWhileNvidiaSMIHangs: it often does when a GPU fails. What the driver says counts at
+// once.
+func TestAFaultWhileNvidiaSMIHangs(t *testing.T) {
+	w := watch(t, "", found, rowA+rowB)
+	w.until("read", func(s seen) bool { return s.gpus[0].Reading != nil })
+	if err := unix.Mkfifo(filepath.Join(w.dir, "hang"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hang, err := os.OpenFile(filepath.Join(w.dir, "hang"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hang.Close()
+	if err := wait.Until(t.Context(), time.Millisecond, func() (bool, error) {
+		select {
+		case <-w.seen: // from before
+		default:
+		}
+		_, err := os.Stat(filepath.Join(w.dir, "hangs"))
+		return err == nil, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.kernel("4,1,1,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n")
+	s := w.until("at fault", func(s seen) bool { return s.fault })
+	if s.gpus[0].Fault == nil || s.gpus[0].Reading == nil {
+		t.Errorf("%swant a fault, and the reading from before nvidia-smi hung", describe(s.gpus))
 	}
 }
 
