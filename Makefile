@@ -29,7 +29,11 @@ WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
 # Packages that test-all tests without the race detector: their tests start processes, which make soak builds with it, or
 # nothing in them is concurrent.
-PLAIN       := regroup-io/regroup$$|/regroup/e2e/|/regroup/examples/|/(agent/worker|liveness|plan|registry/job|rendezvous/round)$$
+PLAIN       := regroup-io/regroup$$|/regroup/e2e/|/regroup/examples/|/(agent/worker|collective/kernel|collective/schedule|liveness|plan|registry/job|rendezvous/round)$$
+# Packages that it tests with the race detector and without: these tests of theirs do one thing after the other and become ten
+# times as slow with it, or are random histories, of which half are enough with it.
+BOTH        := /regroup/elastic(/checkpoint)?$$
+NOT_RACE    := TestASetIsWholeAfterACrashAtAnyWrite|TestAGoodCheckpointIsFoundAfterACrashAtAnyWrite|TestDamageOfPartsIsFound|TestAShardedStateUnderKillsAndJoins/_1[0-9]_
 # Packages whose tests need root, Python, gcc or brokers, or more than a few seconds.
 NOT_QUICK   := /regroup/(e2e|examples|agent|elastic|jetstream|collective|cmd|client)(/|$$)
 # Four processes that do nothing but use the processors, for as long as the recipe's shell.
@@ -181,10 +185,10 @@ quick: $(TOOLS)/golangci-lint ## Every day: while you write: lint of what differ
 	@$(GO) test -skip TestWorkedChanges $$($(GO) list ./... | grep -Ev '$(NOT_QUICK)')
 
 test-race: setup torch net node build # packages with goroutines of their own, with the race detector
-	@$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -Ev '$(PLAIN)')
+	@$(GO) test -race -timeout 30m -skip '$(NOT_RACE)' $$($(GO) list ./... | grep -Ev '$(PLAIN)')
 
 test-plain: setup torch net node build # the others; most of these wait for processes most of their time
-	@$(GO) test -timeout 30m $$($(GO) list ./... | grep -E '$(PLAIN)')
+	@$(GO) test -timeout 30m $$($(GO) list ./... | grep -E '$(PLAIN)|$(BOTH)')
 
 test-seeds: test-plain # and then the seeds: alone they would take the processors from what waits
 	@$(MAKE) --no-print-directory sim SEEDS=1000

@@ -1,6 +1,7 @@
 """Starts the ranks of a test: processes with torchrun's environment that run all cases of a module.
 
-They are forked from a server that has imported PyTorch, which takes two seconds of a processor.
+They are forked from a server that has imported PyTorch, and what PyTorch imports when the first optimizer is made,
+which takes five seconds of a processor.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PATIENCE = int(os.environ.get("PATIENCE", "300"))
 
 os.environ["OMP_NUM_THREADS"] = "1"  # PyTorch reads it when it is imported
 server = multiprocessing.get_context("forkserver")
-server.set_forkserver_preload(["torch"])
+server.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed.fsdp"])
 
 
 def alone(case: unittest.TestCase) -> None:
