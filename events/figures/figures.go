@@ -128,10 +128,9 @@ func (g GPU) Unfit(others []GPU) string {
 	return "slow: " + strings.Join(slow, ", ")
 }
 
+// median returns the middle value, of two the lower one: with their mean three GPUs of five would
+// be slow beside two that are twice as fast.
 func median(values []float64) float64 {
 	slices.Sort(values)
-	if n := len(values); n%2 == 0 {
-		return (values[n/2-1] + values[n/2]) / 2
-	}
-	return values[len(values)/2]
+	return values[(len(values)-1)/2]
 }

@@ -22,6 +22,7 @@ func TestUnfit(t *testing.T) {
 		"slow":              {GPU{ID: "x", Model: "H100", MatmulTFLOPS: 412}, fleet(650, 655, 660, 655), "slow: matrix product 412 TFLOP/s (median of 4 others 655)"},
 		"at the band":       {GPU{ID: "x", Model: "H100", MatmulTFLOPS: 524}, fleet(650, 655, 660), ""},
 		"below the band":    {GPU{ID: "x", Model: "H100", MatmulTFLOPS: 523}, fleet(650, 655, 660), "slow: matrix product 523 TFLOP/s (median of 3 others 655)"},
+		"most are as slow":  {GPU{ID: "x", Model: "H100", MatmulTFLOPS: 300}, fleet(300, 300, 650, 650), ""},
 		"two others":        {GPU{ID: "x", Model: "H100", MatmulTFLOPS: 412}, fleet(650, 655), ""},
 		"another model":     {GPU{ID: "x", Model: "A100", MatmulTFLOPS: 250}, fleet(650, 655, 660), ""},
 		"no model":          {GPU{ID: "x", MatmulTFLOPS: 250}, []GPU{{ID: "a", MatmulTFLOPS: 600}, {ID: "b", MatmulTFLOPS: 600}, {ID: "c", MatmulTFLOPS: 600}}, ""},
@@ -42,7 +43,7 @@ func TestUnfit(t *testing.T) {
 
 func TestCompared(t *testing.T) {
 	all := GPU{ID: "x", Model: "H100", MatmulTFLOPS: 640}.Compare(fleet(650, 660, 670, 700))
-	if len(all) != len(speeds) || all[0] != (Compared{Name: "matrix product", Unit: "TFLOP/s", Value: 640, Median: 665, Others: 4}) {
+	if len(all) != len(speeds) || all[0] != (Compared{Name: "matrix product", Unit: "TFLOP/s", Value: 640, Median: 660, Others: 4}) {
 		t.Errorf("%+v", all)
 	}
 	if text := all[1].String(); text != "memory unknown" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/devices"
+	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/services/discovery/liveness"
@@ -79,6 +80,22 @@ func admitted() *trackedNode {
 	return p
 }
 
+// measured has the agent say hello with newer figures, in which one GPU has failed; -1 and 4 =
+// none.
+func (p *trackedNode) measured(bad int) {
+	var all figures.Preflight
+	gpus := make([]devices.GPU, 4)
+	for i := range gpus {
+		gpus[i].ID = fmt.Sprint("GPU-", i)
+		g := figures.GPU{ID: gpus[i].ID, At: p.now}
+		if i == bad {
+			g.Failure = "wrong results"
+		}
+		all.GPUs = append(all.GPUs, g)
+	}
+	p.step(events.NodeHello{Node: "node-a", Incarnation: "A", Slots: 4, GPUs: gpus, Preflight: &all}, p.now)
+}
+
 // TestEveryQuarantineEnds: whatever was counted or commanded, in any order and number, the ticks
 // that the machine requests release everything in time, and make it usable.
 func TestEveryQuarantineEnds(t *testing.T) {
@@ -86,7 +103,9 @@ func TestEveryQuarantineEnds(t *testing.T) {
 		p := admitted()
 		for range rapid.IntRange(1, 80).Draw(t, "length") {
 			p.now = p.now.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "seconds")) * time.Second)
-			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			switch rapid.IntRange(0, 8).Draw(t, "what") {
+			case 8: // another GPU than before has failed its measurement, or none
+				p.measured(rapid.IntRange(0, 4).Draw(t, "bad"))
 			case 7:
 				gpus := make([]devices.GPU, 4)
 				gpus[rapid.IntRange(0, 3).Draw(t, "gpu")].Fault = &devices.Fault{At: p.now.Add(-time.Duration(rapid.IntRange(0, 300).Draw(t, "ago")) * time.Second), Reason: "Xid 79"}
@@ -106,6 +125,8 @@ func TestEveryQuarantineEnds(t *testing.T) {
 				}
 			}
 		}
+		p.now = p.now.Add(time.Second)
+		p.measured(-1)                   // until a GPU is measured better its slot is of no use
 		last := p.now.Add(2 * time.Hour) // one more for what a GPU has shown during a quarantine
 		for at := p.m.Deadline(p.s); !at.IsZero(); at = p.m.Deadline(p.s) {
 			if at.After(last) {
