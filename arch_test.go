@@ -29,7 +29,7 @@ const module = "github.com/regroup-io/regroup"
 // every decision can be replayed.
 var pure = []string{
 	"services/localhealth", "services/discovery/liveness", "services/scheduler/plan", "services/rendezvous/round", "services/registry/job",
-	"agent/worker", "collective/schedule", "elastic/reshard",
+	"agent/worker", "agent/workerenv", "collective/schedule", "elastic/reshard",
 	"events/access",
 }
 
@@ -47,11 +47,12 @@ type layer struct {
 
 var layers = []layer{
 	{"services/localhealth", nil, nil, pureStd, "decisions are replayable"},
-	{"services/discovery/liveness", []string{"events", "events/broker", "events/devices", "events/errcode", "events/figures", "events/ident", "events/leases", "events/limits", "events/spec", "events/tracing", "internal/english", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
+	{"services/discovery/liveness", []string{"events", "events/broker", "events/devices", "events/errcode", "events/figures", "events/ident", "events/leases", "events/limits", "events/spares", "events/spec", "events/tracing", "internal/english", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
 	{"services/scheduler/plan", []string{"events", "events/devices", "events/errcode", "events/ident", "events/leases", "events/spec", "events/tracing", "internal/english"}, nil, pureStd, "decisions are replayable"},
 	{"services/rendezvous/round", []string{"events", "events/columns", "events/errcode", "events/ident", "events/leases", "events/limits", "events/tables", "events/spec", "events/tracing", "internal/english"}, nil, pureStd, "decisions are replayable"},
 	{"services/registry/job", []string{"events", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec", "events/tracing", "internal/english", "services/localhealth"}, nil, pureStd, "decisions are replayable"},
-	{"agent/worker", []string{"events", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec", "events/tracing", "internal/workerprotocol"}, nil, pureStd, "decisions are replayable"},
+	{"agent/workerenv", []string{"events", "events/ident", "events/spec", "internal/workerprotocol"}, nil, pureStd, "decisions are replayable"},
+	{"agent/worker", []string{"agent/workerenv", "events", "events/errcode", "events/ident", "events/limits", "events/spares", "events/tables", "events/spec", "events/tracing", "internal/workerprotocol"}, nil, pureStd, "decisions are replayable"},
 	{"collective/schedule", nil, nil, pureStd, "schedules are mathematics"},
 	{"events/limits", nil, nil, nil, "every package may bound what it reads"},
 	{"events/spec", []string{"events/limits"}, nil, nil, "bodies of events hold a specification"},
@@ -64,7 +65,7 @@ var layers = []layer{
 	{"events/tables", []string{"events/columns", "events/errcode", "events/ident", "events/limits"}, nil, nil, "facts and views have lists of workers"},
 	{"events/bodies", []string{"events", "events/errcode", "events/ident", "events/limits", "events/tables", "events/spec"}, nil, nil, "every reader of messages decodes alike"},
 	{"internal/english", nil, nil, pureStd, "messages of every layer count things"},
-	{"events", []string{"events/broker", "events/columns", "events/devices", "events/errcode", "events/figures", "events/ident", "events/leases", "events/limits", "events/tables", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
+	{"events", []string{"events/broker", "events/columns", "events/devices", "events/errcode", "events/figures", "events/ident", "events/leases", "events/limits", "events/spares", "events/tables", "events/spec"}, nil, nil, "it is the language that everyone speaks"},
 	{"events/access", []string{"events", "events/errcode", "events/ident"}, nil, pureStd, "who may do what is decided from the catalogue alone"},
 	{"events/cloudevent", []string{"events", "events/bodies", "events/broker", "events/errcode", "events/limits", "events/spec", "events/tracing"}, []string{"github.com/cloudevents/sdk-go/v2"}, nil, "it is the wire form, nothing else"},
 	{"events/document", []string{"events", "events/broker", "events/errcode", "events/limits"}, []string{"github.com/klauspost/compress/zstd"}, nil, "it is the stored form, nothing else"},
@@ -102,13 +103,14 @@ var layers = []layer{
 	{"agent/errorfile", []string{"agent/traceback", "agent/worker", "events", "events/limits", "events/tables", "internal/readfile"}, nil, nil, "it reads a file of a worker, nothing else"},
 	{"events/devices", nil, nil, []string{"time"}, "documents and requests have it"},
 	{"events/leases", nil, nil, []string{"time"}, "facts and documents have it"},
+	{"events/spares", []string{"events/ident"}, nil, nil, "documents and requests have it"},
 	{"agent/gpus", []string{"events/devices", "events/errcode", "events/limits", "internal/spawn", "internal/wait"}, []string{"golang.org/x/sys"}, nil, "it looks at the machine, and decides nothing"},
 	{"agent/logs", []string{"events", "events/broker", "events/errcode", "events/ident", "events/output", "internal/english", "internal/wait"}, []string{"golang.org/x/time"}, nil, "it writes to the log alone"},
 	{"agent/procfs", nil, nil, nil, "it reads what the kernel tells, and decides nothing"},
 	{"agent/traceback", []string{"events/limits", "events/tables"}, nil, nil, "it reads lines, nothing else"},
-	{"agent", []string{"agent/checkpoints", "agent/errorfile", "agent/logs", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/worker", "agent/workerapi", "events", "events/bodies", "events/broker", "events/cloudevent", "events/devices", "events/errcode", "events/figures", "events/ident", "events/limits", "events/output", "events/spec", "events/tracing", "internal/english", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
+	{"agent", []string{"agent/checkpoints", "agent/errorfile", "agent/logs", "agent/statedir", "agent/submitenv", "agent/tcpstore", "agent/worker", "agent/workerapi", "agent/workerenv", "events", "events/bodies", "events/broker", "events/cloudevent", "events/devices", "events/errcode", "events/figures", "events/ident", "events/limits", "events/output", "events/spares", "events/spec", "events/tracing", "internal/english", "internal/spawn", "internal/wait", "internal/workerprotocol"}, []string{"golang.org/x/sync/errgroup", "github.com/oklog/ulid"}, nil, "it talks to services through ports only"},
 	{"agent/preflight", []string{"events/devices", "events/figures", "events/limits", "internal/spawn"}, nil, nil, "it runs a program that measures, and decides nothing"},
-	{"agent/proc", []string{"agent/capture", "agent/cgroup", "agent/procfs", "agent/traceback", "agent/worker", "events", "events/errcode", "events/ident", "events/limits", "events/output", "events/spec", "internal/readfile", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
+	{"agent/proc", []string{"agent/capture", "agent/cgroup", "agent/procfs", "agent/traceback", "agent/worker", "agent/workerenv", "events", "events/errcode", "events/ident", "events/limits", "events/output", "events/spec", "internal/readfile", "internal/spawn"}, []string{"golang.org/x/sys"}, nil, "it drives processes, nothing else"},
 	{"client", []string{"events", "events/cloudevent", "events/errcode", "events/ident", "events/limits", "events/spec", "internal/wait", "services/cluster/view"}, nil, nil, "programs of others import it"},
 	// What people and programs see of a cluster is made once: the command line prints it, and the
 	// gateway serves it.

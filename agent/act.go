@@ -90,18 +90,26 @@ func (a *Agent) start(s worker.StartProcess) {
 const cannotStart = 126
 
 func (a *Agent) keepSpares(k worker.KeepSpares) {
-	failed := func(detail string) {
-		a.opt.Logger.Warn("a spare is not as it should be", "node", a.opt.Node, "job", k.Job, "reason", detail)
+	wrong := func(reason string) {
+		a.opt.Logger.Warn("a spare is not as it should be", "node", a.opt.Node, "job", k.Job, "reason", reason)
+	}
+	said := ""
+	changed := func(s worker.SparesKept) {
+		if s.Problem != said && s.Problem != "" {
+			wrong(s.Problem)
+		}
+		said = s.Problem
+		a.inputs.put(s)
 	}
 	var err error
 	if k.Account, err = a.opt.account(k.User); err != nil {
-		failed(err.Error()) // the workers do not start either
+		changed(worker.SparesKept{Job: k.Job, Request: k.Request, Problem: err.Error()}) // the workers do not start either
 		return
 	}
 	if err := a.inherit(k.Job, k.Account, &k.Inherited, &k.Dir); err != nil {
-		failed(err.Error())
+		wrong(err.Error())
 	}
-	a.opt.Driver.KeepSpares(k, failed)
+	a.opt.Driver.KeepSpares(k, changed)
 }
 
 // For so long the fact of an exit waits until the output is stored, so that who reads until the end

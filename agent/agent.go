@@ -13,6 +13,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,10 +28,12 @@ import (
 	"github.com/regroup-io/regroup/agent/tcpstore"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/agent/workerapi"
+	"github.com/regroup-io/regroup/agent/workerenv"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/devices"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/spares"
 	"github.com/regroup-io/regroup/internal/wait"
 )
 
@@ -43,6 +46,7 @@ type Agent struct {
 	logs     *logs.Store
 	snapshot atomic.Pointer[snapshot] // the machine's state for other goroutines
 	hello    chan struct{}            // capacity 1: register again now
+	spares   chan struct{}            // capacity 1: register again soon
 	renew    chan struct{}            // capacity 1: a heartbeat was sent, ask for the lease
 	lease    lease
 	submits  submitenv.Store
@@ -82,6 +86,7 @@ const fenceWithin = 10 * time.Second
 type snapshot struct {
 	revisions map[ident.JobID]uint64
 	workers   map[ident.Incarnation]worker.Worker
+	spares    []spares.Kept
 }
 
 // New validates the options.
@@ -93,7 +98,7 @@ func New(o Options) (*Agent, error) {
 		o.Incarnation = ident.Incarnation(ulid.Make().String())
 	}
 	a := &Agent{
-		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), renew: make(chan struct{}, 1), known: make(chan struct{}), stopNow: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
+		opt: o, inputs: &inputs{wake: make(chan struct{}, 1)}, hello: make(chan struct{}, 1), spares: make(chan struct{}, 1), renew: make(chan struct{}, 1), known: make(chan struct{}), stopNow: make(chan struct{}, 1), departed: make(chan struct{}), fenced: make(chan struct{}),
 		facts: newFacts(o), logs: logs.New(logs.Options{
 			Node: o.Node, Incarnation: o.Incarnation, Log: o.Ports.Log, Logger: o.Logger, CallTimeout: callTimeout, Config: o.Config.Logs,
 		}), joins: map[ident.JobID]*gathered{},
@@ -119,8 +124,10 @@ func New(o Options) (*Agent, error) {
 		}
 	}
 	a.state = worker.New(worker.Config{
-		Node: o.Node, Agent: o.Incarnation, Advertise: o.Advertise, DataPorts: o.DataPorts, Socket: a.api.Path(),
-		ErrorDir: filepath.Join(o.StateDir, "errors"), Devices: worker.VisibleDevices(os.LookupEnv), GPUs: dealt,
+		Node: o.Node, Agent: o.Incarnation, Host: workerenv.Host{
+			Advertise: o.Advertise, DataPorts: o.DataPorts, Socket: a.api.Path(), ErrorDir: filepath.Join(o.StateDir, "errors"),
+			Devices: workerenv.VisibleDevices(os.LookupEnv), GPUs: dealt,
+		},
 	})
 	a.show()
 	return a, nil
@@ -241,11 +248,14 @@ func (a *Agent) step(work context.Context, in worker.Input) {
 
 // show publishes a snapshot of the machine to other goroutines.
 func (a *Agent) show() {
-	l := &snapshot{revisions: a.state.Revisions(), workers: map[ident.Incarnation]worker.Worker{}}
+	l := &snapshot{revisions: a.state.Revisions(), spares: a.state.Spares(), workers: map[ident.Incarnation]worker.Worker{}}
 	for _, w := range a.state.Workers() {
 		l.workers[w.Incarnation] = w
 	}
-	a.snapshot.Store(l)
+	before := a.snapshot.Swap(l)
+	if before != nil && !slices.Equal(before.spares, l.spares) {
+		wait.Notify(a.spares)
+	}
 }
 
 // leave stores the remaining facts and says goodbye.

@@ -135,7 +135,7 @@ func (d *fakeDriver) Examine(ident.Incarnation) {}
 // Lease does nothing: a test is not frozen.
 func (d *fakeDriver) Lease(time.Time, time.Time) {}
 
-func (d *fakeDriver) KeepSpares(worker.KeepSpares, func(string)) {}
+func (d *fakeDriver) KeepSpares(worker.KeepSpares, func(worker.SparesKept)) {}
 
 // running returns how many processes have not ended.
 func (d *fakeDriver) running() int {

@@ -119,7 +119,7 @@ func (a *Agent) register(work context.Context) {
 	for work.Err() == nil {
 		h := events.NodeHello{
 			Node: a.opt.Node, Incarnation: a.opt.Incarnation, Slots: offered, Address: a.opt.Advertise, Link: a.opt.Ports.Links.Own(),
-			Version: a.opt.Version, GPUs: *a.gpus.Load(), Preflight: measured, Departing: a.departing.Load(), Predecessors: a.predecessors,
+			Version: a.opt.Version, GPUs: *a.gpus.Load(), Spares: a.snapshot.Load().spares, Preflight: measured, Departing: a.departing.Load(), Predecessors: a.predecessors,
 		}
 		pause := helloEvery
 		if w, err := call[events.NodeWelcome](work, a, events.ServiceDiscovery, events.VerbJoin, h, ""); err != nil {
@@ -157,6 +157,12 @@ func (a *Agent) register(work context.Context) {
 		select {
 		case <-time.After(pause):
 		case <-a.hello:
+		case <-a.spares: // several become ready together
+			select {
+			case <-time.After(pause / 20):
+			case <-a.hello:
+			case <-work.Done():
+			}
 		case <-work.Done():
 		}
 	}

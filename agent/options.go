@@ -47,9 +47,9 @@ type Processes interface {
 	Signal(id ident.Incarnation, name string) error
 	// Kill kills a worker's process group.
 	Kill(id ident.Incarnation)
-	// KeepSpares has so many spares of a job kept, of which Start takes one. failed receives why
-	// one has ended, or lacks a module.
-	KeepSpares(k worker.KeepSpares, failed func(detail string))
+	// KeepSpares has so many spares of a job kept, of which Start takes one. changed receives how
+	// many are ready, whenever that changes, and what is wrong with one; one call at a time.
+	KeepSpares(k worker.KeepSpares, changed func(worker.SparesKept))
 	// Examine looks for a short time whether a worker is certain to end, and if so, report receives
 	// ProcessDying before its ProcessExited.
 	Examine(id ident.Incarnation)

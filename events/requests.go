@@ -8,6 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/spares"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
 )
@@ -22,6 +23,7 @@ type NodeHello struct {
 	Address     string            `json:"address" bound:"word"`           // data-plane host that peers can reach
 	Version     string            `json:"version,omitempty" bound:"word"` // of the agent's program
 	GPUs        []devices.GPU     `json:"gpus,omitempty"`
+	Spares      []spares.Kept     `json:"spares,omitempty"`
 	// Set by the replica that receives it: the node's entry in the host list; nil = no change.
 	HostEntry *HostEntry `json:"-"`
 	FleetSize int        `json:"-"` // like HostEntry: the number of nodes

@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/leases"
+	"github.com/regroup-io/regroup/events/spares"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
 )
@@ -48,6 +49,7 @@ type NodeView struct {
 	Version          string              `json:"version,omitempty"` // of the agent's program
 	GPUs             []devices.GPU       `json:"gpus,omitempty"`
 	Preflight        *figures.Preflight  `json:"preflight,omitempty"` // newest figures of these GPUs
+	Spares           []spares.Kept       `json:"spares,omitempty"`    // of jobs, as of the agent's last hello
 	Reason           string              `json:"reason"`
 	Since            time.Time           `json:"since"`
 

@@ -49,7 +49,11 @@ func TestASpareInheritsTheEnvironmentOfASubmitter(t *testing.T) {
 	from := worker.Inherited{Variables: []string{"PATH=" + os.Getenv("PATH"), "CLIENT=yes"}}
 	command := []string{"python3", "-c", "import os; print(os.environ['CLIENT'], os.getcwd())"}
 	failed := make(chan string, 8)
-	r.d.KeepSpares(worker.KeepSpares{Job: "j-0000", Count: 1, Command: command, Dir: dir, Inherited: from}, func(detail string) { failed <- detail })
+	r.d.KeepSpares(worker.KeepSpares{Job: "j-0000", Count: 1, Command: command, Dir: dir, Inherited: from}, func(s worker.SparesKept) {
+		if s.Problem != "" {
+			failed <- s.Problem
+		}
+	})
 	until(t, "the spare is started", func() bool {
 		select {
 		case detail := <-failed:

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/rand"
 	_ "embed"
 	"encoding/json"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/capture"
 	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/agent/workerenv"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
 )
@@ -38,16 +40,74 @@ var imported = []string{
 
 // spares is the pool of one job: interpreters that wait to become its workers.
 type spares struct {
-	want worker.KeepSpares
-	fail func(detail string)
-	idle []*spare // oldest first
+	want    worker.KeepSpares
+	changed func(worker.SparesKept)
+	problem string   // the newest one since KeepSpares
+	idle    []*spare // oldest first
 }
 
 type spare struct {
 	p       *process
 	control *os.File
-	options []string // of the interpreter, which is the first
+	options []string           // of the interpreter, which is the first
+	context *workerenv.Context // nil = it does not touch a GPU
+	ready   bool               // it has done what it was asked to
+	wrong   bool               // it never will
 	sink    *sink
+}
+
+// needed returns the contexts of all spares that are wanted; nil = none.
+func (s *spares) needed() (all []*workerenv.Context) {
+	for i := range s.want.Count {
+		var c *workerenv.Context
+		if n := len(s.want.Contexts); n > 0 {
+			c = &s.want.Contexts[i%n]
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// divide returns the spares that are wanted, in the order of s.idle, those that are not, and the
+// contexts of those that are missing. Those that are ready are preferred.
+func (s *spares) divide() (kept, others []*spare, missing []*workerenv.Context) {
+	missing = s.needed()
+	wanted := map[*spare]bool{}
+	for _, ready := range []bool{true, false} {
+		for _, sp := range s.idle {
+			if i := slices.IndexFunc(missing, sp.has); i >= 0 && sp.ready == ready && !sp.wrong {
+				missing = slices.Delete(missing, i, i+1)
+				wanted[sp] = true
+			}
+		}
+	}
+	for _, sp := range s.idle {
+		if wanted[sp] {
+			kept = append(kept, sp)
+		} else {
+			others = append(others, sp)
+		}
+	}
+	return kept, others, missing
+}
+
+func (sp *spare) has(c *workerenv.Context) bool {
+	if c == nil || sp.context == nil {
+		return c == nil && sp.context == nil
+	}
+	return sp.context.Equal(*c)
+}
+
+// report passes on how many spares are ready, and what is wrong with one; empty = nothing new.
+func (s *spares) report(problem string) {
+	s.problem = cmp.Or(problem, s.problem)
+	x := worker.SparesKept{Job: s.want.Job, Request: s.want.Request, Problem: s.problem}
+	for _, sp := range s.idle {
+		if sp.ready {
+			x.Ready++
+		}
+	}
+	s.changed(x)
 }
 
 // sink passes output on to its worker, and holds the first finished lines until there is one.
@@ -92,7 +152,7 @@ func (s *sink) direct(to func(stream string, lines []output.Line)) {
 }
 
 // KeepSpares implements agent.Driver.
-func (d *Driver) KeepSpares(k worker.KeepSpares, failed func(detail string)) {
+func (d *Driver) KeepSpares(k worker.KeepSpares, changed func(worker.SparesKept)) {
 	d.mu.Lock()
 	s := d.spares[k.Job]
 	if s == nil {
@@ -100,19 +160,26 @@ func (d *Driver) KeepSpares(k worker.KeepSpares, failed func(detail string)) {
 		d.spares[k.Job] = s
 	}
 	k.Dir = homeOf(k.Dir, k.Account)
-	s.want, s.fail = k, failed
-	missing := k.Count - len(s.idle)
-	for ; len(s.idle) > k.Count; s.idle = s.idle[1:] {
-		s.idle[0].p.kill()
+	s.want, s.changed, s.problem = k, changed, ""
+	kept, others, missing := s.divide()
+	s.idle = kept
+	for _, sp := range others {
+		sp.p.kill()
 	}
 	if k.Count == 0 {
 		delete(d.spares, k.Job)
+	} else {
+		s.report("")
 	}
 	d.mu.Unlock()
-	for range missing {
+	for _, c := range missing {
 		start := func() {
-			if err := d.forkSpare(k); err != nil {
-				failed(err.Error())
+			if err := d.forkSpare(k, c); err != nil {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				if s := d.spares[k.Job]; s != nil {
+					s.report(err.Error())
+				}
 			}
 		}
 		select {
@@ -124,7 +191,7 @@ func (d *Driver) KeepSpares(k worker.KeepSpares, failed func(detail string)) {
 }
 
 // forkSpare must be called on the locked thread.
-func (d *Driver) forkSpare(k worker.KeepSpares) error {
+func (d *Driver) forkSpare(k worker.KeepSpares, c *workerenv.Context) error {
 	options, _, err := interpreter(k.Command)
 	if err != nil {
 		return err
@@ -133,6 +200,14 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	s := worker.StartProcess{Job: k.Job, Worker: id, Env: map[string]string{}, Defaults: k.Defaults, Dir: k.Dir, Account: k.Account, Inherited: k.Inherited, Limits: k.Limits}
 	maps.Copy(s.Env, k.Env)
 	s.Env[worker.EnvIncarnation] = string(id)
+	device := -1
+	if c != nil {
+		device = c.Device
+		for _, variable := range c.Visible {
+			name, value, _ := strings.Cut(variable, "=")
+			s.Env[name] = value
+		}
+	}
 	env := environment(d.opt.Environ, s)
 	path, err := lookup(options[:1], k.Dir, env)
 	if err != nil {
@@ -150,17 +225,18 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 	defer theirs.Close()
 	out := &sink{}
 	p := &process{firstID: id, cmd: &exec.Cmd{
-		Path: path, Args: slices.Concat(options, []string{"-c", bootstrap(string(modules))}), Env: env, Dir: k.Dir, ExtraFiles: []*os.File{theirs},
+		Path: path, Args: slices.Concat(options, []string{"-c", bootstrap(string(modules), device)}), Env: env, Dir: k.Dir, ExtraFiles: []*os.File{theirs},
 	}}
+	sp := &spare{p: p, control: ours, options: options, context: c, sink: out}
 	err = d.launch(s, p, nil, out.emit, func(start func() error) error {
 		pool := d.spares[k.Job]
-		if pool == nil || len(pool.idle) >= pool.want.Count {
+		if pool == nil || !pool.lacks(sp) {
 			return errEnding // the job ends, or wants fewer now
 		}
 		if err := start(); err != nil {
 			return err
 		}
-		pool.idle = append(pool.idle, &spare{p: p, control: ours, options: options, sink: out})
+		pool.idle = append(pool.idle, sp)
 		return nil
 	})
 	if err != nil {
@@ -170,27 +246,33 @@ func (d *Driver) forkSpare(k worker.KeepSpares) error {
 		}
 		return err
 	}
-	d.waits.Go(func() { d.readSpare(p, ours, k) })
+	d.waits.Go(func() { d.readSpare(sp, k.Job) })
 	return nil
 }
 
-// readSpare reports modules that a spare could not import.
-func (d *Driver) readSpare(p *process, control *os.File, k worker.KeepSpares) {
-	line, err := bufio.NewReader(control).ReadBytes('\n')
+// lacks reports whether a spare is wanted beside those that there are.
+func (s *spares) lacks(sp *spare) bool {
+	_, _, missing := s.divide()
+	return slices.ContainsFunc(missing, sp.has)
+}
+
+// readSpare reads what a spare says when it has done what it was asked to.
+func (d *Driver) readSpare(sp *spare, job ident.JobID) {
+	line, err := bufio.NewReader(sp.control).ReadBytes('\n')
 	var answer struct {
 		Wrong []string `json:"wrong"`
 	}
-	if err != nil || json.Unmarshal(line, &answer) != nil || len(answer.Wrong) == 0 {
-		return
+	if err != nil || json.Unmarshal(line, &answer) != nil {
+		return // it has ended
 	}
-	var failed func(detail string)
 	d.mu.Lock()
-	if s := d.spares[k.Job]; s != nil {
-		failed = s.fail
+	defer d.mu.Unlock()
+	sp.wrong, sp.ready = len(answer.Wrong) > 0, len(answer.Wrong) == 0
+	if s := d.spares[job]; s != nil && slices.Contains(s.idle, sp) {
+		s.report(strings.Join(answer.Wrong, "; "))
 	}
-	d.mu.Unlock()
-	if failed != nil {
-		failed(strings.Join(answer.Wrong, "; "))
+	if sp.wrong && sp.context != nil && sp.p.worker == "" {
+		sp.p.kill() // nobody knows what state CUDA is in
 	}
 }
 
@@ -204,9 +286,12 @@ func (d *Driver) takeSpare(s worker.StartProcess, mask *capture.Mask, report fun
 	d.mu.Lock()
 	var sp *spare
 	if pool := d.spares[s.Job]; pool != nil && pool.want.Dir == s.Dir {
-		if i := slices.IndexFunc(pool.idle, func(x *spare) bool { return slices.Equal(x.options, options) }); i >= 0 {
+		if i := slices.IndexFunc(pool.idle, func(x *spare) bool {
+			return slices.Equal(x.options, options) && x.has(s.Context) && !(x.wrong && x.context != nil)
+		}); i >= 0 {
 			sp = pool.idle[i]
 			pool.idle = slices.Delete(pool.idle, i, i+1)
+			pool.report("")
 		}
 	}
 	d.mu.Unlock()
@@ -242,7 +327,12 @@ func (d *Driver) spareEnded(p *process, x worker.ProcessExited) {
 		if i < 0 {
 			continue
 		}
+		sp := s.idle[i]
 		s.idle = slices.Delete(s.idle, i, i+1)
+		if sp.wrong && sp.context != nil { // it has said why, and was killed
+			s.report("")
+			continue
+		}
 		detail := fmt.Sprintf("exit code %d", x.ExitCode)
 		if x.Signal != "" {
 			detail = x.Signal
@@ -250,22 +340,22 @@ func (d *Driver) spareEnded(p *process, x worker.ProcessExited) {
 		if len(x.Lines) > 0 {
 			detail += ": " + x.Lines[len(x.Lines)-1]
 		}
-		s.fail(detail)
+		s.report(detail)
 	}
 }
 
 // bootstrap is the program of a spare. Its module has a name of its own, by which its frames are
 // recognised.
-func bootstrap(modules string) string {
+func bootstrap(modules string, device int) string {
 	const file = "<regroup spare>"
 	return fmt.Sprintf(`def start():
     import types
     spare = types.ModuleType("regroup_spare")
     spare.__file__ = %[1]q
     exec(compile(%[2]s, %[1]q, "exec"), vars(spare))
-    spare.run(spare.become(spare.wait(%[3]s)))
+    spare.run(spare.become(spare.wait(%[3]s, %[4]d)))
 start()
-`, file, strconv.QuoteToASCII(spareModule), modules)
+`, file, strconv.QuoteToASCII(spareModule), modules, device)
 }
 
 // valued are the options of Python that take an argument.

@@ -7,8 +7,9 @@ this one.
 """
 
 
-def wait(modules):
-    """Imports the modules, those that there are, and returns what this process becomes."""
+def wait(modules, device):
+    """Imports the modules, those that there are, starts CUDA on a GPU (-1: on none), and returns what this process
+    becomes."""
     import importlib
     import json
     import os
@@ -20,6 +21,11 @@ def wait(modules):
         except BaseException as e:  # it would end the worker, if it needs it
             if not name.endswith("?"):
                 wrong.append(f"{name}: {type(e).__name__}: {e}")
+    if device >= 0 and not wrong:
+        try:
+            warm_up(device)
+        except BaseException as e:
+            wrong.append(f"GPU {device}: {type(e).__name__}: {e}")
     with open(3, "r+b", buffering=0) as control:
         control.write(json.dumps({"wrong": wrong}).encode() + b"\n")
         line = b""
@@ -29,6 +35,28 @@ def wait(modules):
                 os._exit(0)
             line += more
     return json.loads(line)
+
+
+def warm_up(device):
+    """Starts what a program waits for when it first uses a GPU: CUDA, cuBLAS, and NCCL with a communicator of one.
+
+    The device that is the current one stays so: no context is made on another GPU.
+    """
+    import torch
+    import torch.cuda.nccl
+
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch finds no GPU")
+    if device >= torch.cuda.device_count():
+        raise RuntimeError(f"torch finds {torch.cuda.device_count()}")
+    with torch.cuda.device(device):
+        torch.cuda.current_blas_handle()
+        x = torch.zeros(1, device="cuda")
+        if hasattr(torch._C, "_nccl_all_reduce"):
+            torch.cuda.nccl.all_reduce([x])
+        torch.cuda.synchronize()
+        del x
+        torch.cuda.empty_cache()
 
 
 def become(worker):

@@ -21,7 +21,13 @@ const python = "/usr/bin/python3"
 func (r *rig) keep(n int, command []string, dir string, modules ...string) (pids []int, failed chan string) {
 	r.t.Helper()
 	failed = make(chan string, 8)
-	r.d.KeepSpares(worker.KeepSpares{Job: "j-0000", Count: n, Preload: modules, Command: command, Dir: dir}, func(detail string) { failed <- detail })
+	said := ""
+	r.d.KeepSpares(worker.KeepSpares{Job: "j-0000", Count: n, Preload: modules, Command: command, Dir: dir}, func(s worker.SparesKept) {
+		if s.Problem != said {
+			said = s.Problem
+			failed <- said
+		}
+	})
 	until(r.t, "the spares are started", func() bool {
 		pids = nil
 		select {
@@ -181,7 +187,7 @@ func TestSparesEnd(t *testing.T) {
 	if x := next[worker.ProcessExited](r); x.ExitCode != 0 {
 		t.Errorf("a spare that has imported nothing ends with %+v", x)
 	}
-	r.d.KeepSpares(worker.KeepSpares{Job: "j-0000"}, func(string) {})
+	r.d.KeepSpares(worker.KeepSpares{Job: "j-0000"}, func(worker.SparesKept) {})
 	until(t, "the spares have ended, and their files are removed", func() bool {
 		left, err := filepath.Glob(filepath.Join(r.d.dir(), "*"))
 		return err == nil && len(left) == 0 && !slices.ContainsFunc(pids, runs)

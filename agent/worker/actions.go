@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"github.com/regroup-io/regroup/agent/workerenv"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
@@ -28,8 +29,9 @@ type StartProcess struct {
 	User       string            // see spec.Processes; empty = the agent's default
 	Account    *Account          // that user, which the shell finds; nil = the agent's own
 	Inherited
-	Limits spec.ProcessLimits
-	Span   events.Span // of the process, without its end, for Orphaned
+	Limits  spec.ProcessLimits
+	Span    events.Span        // of the process, without its end, for Orphaned
+	Context *workerenv.Context // that a spare must have which becomes this process; nil = none
 }
 
 // SignalProcess sends a signal to the whole process group of a worker.
@@ -43,11 +45,14 @@ type KillProcess struct{ Worker ident.Incarnation }
 
 // KeepSpares has so many spares of a job kept: Python interpreters that have imported their
 // modules, and that the processes of workers are made of. A name that ends with ? may be missing.
+// Answered by SparesKept whenever that changes.
 type KeepSpares struct {
 	Job      ident.JobID
+	Request  int // its number
 	Count    int // 0 = end them
 	Preload  []string
-	Command  []string // of the workers, which begins with the interpreter
+	Contexts []workerenv.Context // that they have, in turn; nil = they do not touch a GPU
+	Command  []string            // of the workers, which begins with the interpreter
 	Env      map[string]string
 	Defaults map[string]string
 	Dir      string

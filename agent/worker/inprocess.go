@@ -40,7 +40,7 @@ func (t *transition) inProcess(j *job) {
 		if w != nil && (w.alive() || w.ref.Attempt >= m.Attempt) {
 			continue
 		}
-		if !t.mayStart() || !t.gpuIsFree(j, m.Place.Slot) {
+		if !t.mayStart() || !t.gpuIsFree(j, m.Place.Slot) || t.awaitsSpares(j, m) {
 			continue
 		}
 		w = t.newIncarnation(j, m)

@@ -67,6 +67,14 @@ type Orphaned struct {
 	Span       events.Span // StartProcess.Span, if it is known
 }
 
+// SparesKept answers KeepSpares.
+type SparesKept struct {
+	Job     ident.JobID
+	Request int    // the one that is answered
+	Ready   int    // that have done all that they were asked to
+	Problem string // the newest one of a spare that cannot become ready; empty = none since KeepSpares
+}
+
 // MasterPrepared answers PrepareMaster.
 type MasterPrepared struct {
 	Job     ident.JobID

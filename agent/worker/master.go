@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/events/spec"
 )
 
 // master is what MASTER_ADDR and MASTER_PORT of a generation would be if a worker of this node got
@@ -69,12 +68,4 @@ func (t *transition) releaseMaster(m *master) {
 		t.do(ReleaseMaster{Address: m.address})
 	}
 	*m = master{}
-}
-
-// useAgentStore returns the value of TORCHELASTIC_USE_AGENT_STORE.
-func useAgentStore(s spec.Job) string {
-	if s.Processes.Store == spec.StoreAgent {
-		return "True"
-	}
-	return "False"
 }

@@ -52,7 +52,11 @@ func (p *player) print(a Action) string {
 	case StartProcess:
 		n := p.name(a.Worker)
 		p.envs[n] = a
-		return fmt.Sprintf("start %s at %s attempt %d %s: %s", n, a.Place, a.Attempt, a.Generation, strings.Join(a.Command, " "))
+		text := fmt.Sprintf("start %s at %s attempt %d %s: %s", n, a.Place, a.Attempt, a.Generation, strings.Join(a.Command, " "))
+		if c := a.Context; c != nil {
+			text += fmt.Sprintf(", GPU %d with %s", c.Device, strings.Join(c.Visible, " "))
+		}
+		return text
 	case SignalProcess:
 		return fmt.Sprintf("signal %s %s", p.name(a.Worker), a.Signal)
 	case KillProcess:
@@ -63,7 +67,11 @@ func (p *player) print(a Action) string {
 		if a.Count == 0 {
 			return "end spares"
 		}
-		return fmt.Sprintf("keep spares %d: %s, imported %s", a.Count, strings.Join(a.Command, " "), strings.Join(a.Preload, " "))
+		text := fmt.Sprintf("keep spares %d: %s, imported %s", a.Count, strings.Join(a.Command, " "), strings.Join(a.Preload, " "))
+		for _, c := range a.Contexts {
+			text += fmt.Sprintf(", GPU %d with %s", c.Device, strings.Join(c.Visible, " "))
+		}
+		return text
 	case PrepareMaster:
 		return fmt.Sprintf("prepare master (%s)", a.Store)
 	case ReleaseMaster:

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/workerenv"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
@@ -26,12 +29,28 @@ func (t *transition) start(j *job, w *incarnation, m events.LaunchMember) {
 		Inherited: Inherited{SubmitEnvironment: j.launch.Spec.Processes.SubmitEnvironment}, Span: w.process,
 	}
 	a.Span.Attributes = maps.Clone(a.Span.Attributes) // the driver keeps it
-	a.Env, a.Defaults = t.s.cfg.environment(j.launch, m, w)
+	a.Env, a.Defaults = t.s.cfg.Variables(j.launch, m, workerenv.Process{Incarnation: w.ref.Incarnation, Generation: w.ref.Generation, Traceparent: w.process.Self})
+	if j.launch.Spec.Processes.SpareContexts {
+		a.Context = new(t.s.cfg.Context(j.launch, m))
+	}
 	if w.ref.Generation > 0 {
 		a.Command = localRank(a.Command, m.LocalRank)
 	}
 	t.do(a)
 }
+
+// localRank replaces a literal ${local_rank} in arguments, as torchrun does.
+func localRank(command []string, rank int) []string {
+	out := make([]string, len(command))
+	for i, a := range command {
+		out[i] = strings.ReplaceAll(a, "${local_rank}", strconv.Itoa(rank))
+	}
+	return out
+}
+
+// EnvIncarnation is the variable that identifies a process as a worker's, whatever its process
+// group.
+const EnvIncarnation = workerprotocol.EnvIncarnation
 
 func (in ProcessStarted) apply(t *transition) {
 	j, w := t.s.find(in.Worker)

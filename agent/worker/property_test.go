@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/regroup-io/regroup/agent/workerenv"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
@@ -30,11 +31,26 @@ type world struct {
 	spans    map[string]bool            // recorded, of those with fixed ids
 	handed   map[string]bool            // fixed ids that programs were given
 	revision uint64
+
+	processes spec.Processes // of the job
+	first     bool           // the newest launch is of a job that has made no step, and has no generation
+	asked     KeepSpares     // the newest request for spares
+	ready     int            // by its newest answer
 }
 
 func (w *world) step(t *rapid.T, in Input) {
 	before := w.s.Revisions()["j-0000"]
 	var acts []Action
+	switch in := in.(type) {
+	case Launched:
+		if in.Launch.Revision > before {
+			w.first = in.Launch.Phase == events.PhasePrepare && in.Launch.From == 0
+		}
+	case SparesKept:
+		if in.Request == w.asked.Request {
+			w.ready = in.Ready
+		}
+	}
 	w.s, acts = Step(w.s, in, w.now)
 	if w.s.Revisions()["j-0000"] < before {
 		t.Fatalf("revision fell from %d", before)
@@ -55,8 +71,24 @@ func (w *world) step(t *rapid.T, in Input) {
 			if a.Span.Self == "" || a.Span.Self != a.Env[workerprotocol.EnvTraceparent] {
 				t.Fatalf("%s has the span %q and is given %q", a.Worker, a.Span.Self, a.Env[workerprotocol.EnvTraceparent])
 			}
+			if w.processes.AwaitSpares && w.first && len(w.started) == 0 && (w.asked.Count == 0 || w.ready < w.asked.Count) {
+				t.Fatalf("%s was started with %d of %d spares", a.Worker, w.ready, w.asked.Count)
+			}
 			w.handed[a.Span.Self] = true
 			w.started[a.Worker], w.holder[a.Place], w.attempts[a.Place] = a, a.Worker, max(w.attempts[a.Place], a.Attempt)
+		case KeepSpares:
+			if a.Count > 0 && a.Request <= w.asked.Request || w.processes.Spares == 0 {
+				t.Fatalf("request %d for spares comes after %d, of a job that keeps %d", a.Request, w.asked.Request, w.processes.Spares)
+			}
+			for _, c := range a.Contexts {
+				if seen := strings.Split(strings.Join(c.Visible, ""), ","); c.Device < 0 || c.Device >= len(seen) {
+					t.Fatalf("a spare on GPU %d of %v", c.Device, seen)
+				}
+			}
+			if w.ready = 0; a.Count == 0 {
+				a.Request = w.asked.Request
+			}
+			w.asked = a
 		case SignalProcess:
 			w.known(t, a.Worker)
 		case KillProcess:
@@ -68,7 +100,9 @@ func (w *world) step(t *rapid.T, in Input) {
 			if !ok {
 				continue
 			}
-			if self := w.started[x.Incarnation].Span.Self; !w.spans[self] {
+			if _, ran := w.started[x.Incarnation]; !ran && w.processes.AwaitSpares && x.ExitCode == exitNotReady {
+				w.ended[x.Incarnation] = true // for lack of a spare
+			} else if self := w.started[x.Incarnation].Span.Self; !w.spans[self] {
 				t.Fatalf("%s has ended, and its span was not recorded", x.Incarnation)
 			}
 			if w.exits[x.Incarnation]++; w.exits[x.Incarnation] > 1 {
@@ -126,7 +160,7 @@ func (w *world) launch(t *rapid.T, recovery spec.Recovery) events.Launch {
 		Job: "j-0000", Node: "node-a", Revision: w.revision, World: 3, Master: "h:1",
 		Phase:      rapid.SampledFrom([]events.Phase{events.PhasePrepare, events.PhaseRun, events.PhaseRun, events.PhaseStop}).Draw(t, "phase"),
 		Generation: ident.Generation(rapid.IntRange(1, 4).Draw(t, "generation")), Planned: rapid.Bool().Draw(t, "planned"),
-		Spec: spec.Job{Command: []string{"x"}, Recovery: recovery},
+		Spec: spec.Job{Command: []string{"x"}, Recovery: recovery, Processes: w.processes},
 	}
 	most := l.Generation
 	if l.Phase == events.PhasePrepare {
@@ -160,9 +194,12 @@ func TestAnyHistory(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
-			s: New(Config{Node: "node-a", Agent: "01AGENT"}), now: epoch, started: map[ident.Incarnation]StartProcess{},
+			s: New(Config{Node: "node-a", Agent: "01AGENT", Host: workerenv.Host{GPUs: []string{"GPU-a", "GPU-b", "GPU-c"}}}), now: epoch, started: map[ident.Incarnation]StartProcess{},
 			ended: map[ident.Incarnation]bool{}, attempts: map[ident.Place]int{}, holder: map[ident.Place]ident.Incarnation{},
 			exits: map[ident.Incarnation]int{}, doomed: map[ident.Incarnation]bool{}, spans: map[string]bool{}, handed: map[string]bool{},
+		}
+		if n := rapid.IntRange(0, 2).Draw(t, "spares"); n > 0 {
+			w.processes = spec.Processes{Spares: n, SpareContexts: rapid.Bool().Draw(t, "contexts"), AwaitSpares: rapid.Bool().Draw(t, "await")}
 		}
 		recovery := rapid.SampledFrom([]spec.Recovery{spec.RecoveryRestart, spec.RecoveryInProcess}).Draw(t, "recovery")
 		exit := func(id ident.Incarnation) {
@@ -177,7 +214,7 @@ func TestAnyHistory(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms")) * time.Millisecond)
 			id := w.some(t)
-			switch rapid.IntRange(0, 10).Draw(t, "what") {
+			switch rapid.IntRange(0, 11).Draw(t, "what") {
 			case 0, 1:
 				w.step(t, Launched{w.launch(t, recovery)})
 			case 2, 3:
@@ -201,6 +238,11 @@ func TestAnyHistory(t *testing.T) {
 					w.doomed[id] = true
 				}
 				w.step(t, ProcessDying{Worker: id, Signal: "SIGKILL", Number: 9})
+			case 11:
+				w.step(t, SparesKept{
+					Job: "j-0000", Request: max(0, w.asked.Request-rapid.IntRange(0, 1).Draw(t, "earlier")), Ready: rapid.IntRange(0, w.asked.Count).Draw(t, "ready"),
+					Problem: rapid.SampledFrom([]string{"", "", "no module"}).Draw(t, "problem"),
+				})
 			}
 		}
 		// At the end everything can be stopped, and a tick never asks for another one at the same

@@ -34,6 +34,8 @@ func (t *transition) restart(j *job) {
 func (t *transition) plan(j *job, m events.LaunchMember) {
 	w := j.incarnations[m.Place.Slot]
 	switch {
+	case (w == nil || w.ref.Attempt < m.Attempt) && t.awaitsSpares(j, m):
+		return
 	case w == nil:
 		w = t.planIncarnation(j, m, nil)
 	case w.alive():

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/workerenv"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
@@ -36,7 +37,7 @@ type player struct {
 func play(t *testing.T, script string) string {
 	p := &player{
 		t: t, now: epoch, names: map[ident.Incarnation]string{}, envs: map[string]StartProcess{},
-		s: New(Config{Node: "node-a", Agent: "01AGENT", Advertise: "10.0.0.1", Socket: "/run/a.sock", ErrorDir: "/run/errors"}),
+		s: New(Config{Node: "node-a", Agent: "01AGENT", Host: workerenv.Host{Advertise: "10.0.0.1", Socket: "/run/a.sock", ErrorDir: "/run/errors"}}),
 	}
 	for line := range strings.Lines(script) {
 		line = strings.TrimRight(line, "\n")
@@ -75,6 +76,12 @@ func (p *player) command(f []string) {
 		p.s.cfg.GPUs = strings.Split(f[1], ",")
 	case "launch":
 		p.step(Launched{p.launch(a, f)})
+	case "spares": // an answer to the newest request; request=N: to another
+		request := p.s.jobs["mnist-7f3a"].spares.asked.Request
+		if a.has("request") {
+			request = a.num("request")
+		}
+		p.step(SparesKept{Job: "mnist-7f3a", Request: request, Ready: a.num("ready"), Problem: strings.ReplaceAll(a["problem"], "_", " ")})
 	case "started":
 		p.step(ProcessStarted{Worker: id, PID: a.num("pid")})
 	case "failed":
@@ -266,7 +273,9 @@ func (p *player) launch(a args, f []string) events.Launch {
 		},
 	}
 	if a.has("spares") {
-		l.Spec.Processes = spec.Processes{Spares: a.num("spares"), Preload: []string{"torchvision"}}
+		l.Spec.Processes = spec.Processes{
+			Spares: a.num("spares"), Preload: []string{"torchvision"}, SpareContexts: a.has("contexts"), AwaitSpares: a.has("await"), VirtualLocalRank: a.has("virtual"),
+		}
 	}
 	if a.has("restart") {
 		l.Spec.Recovery = spec.RecoveryRestart

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/workerenv"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
@@ -15,14 +16,9 @@ import (
 
 // Config is the configuration of the state machine.
 type Config struct {
-	Node      ident.NodeID
-	Agent     ident.Incarnation // the agent's incarnation
-	Advertise string            // data-plane host
-	DataPorts string            // low-high; empty = any
-	Socket    string            // path of the worker API
-	ErrorDir  string            // directory of TORCHELASTIC_ERROR_FILE
-	Devices   map[string]string // variables of the agent that hide GPUs, such as CUDA_VISIBLE_DEVICES
-	GPUs      []string          // those of the slots, as CUDA_VISIBLE_DEVICES names them; nil = workers see all
+	Node  ident.NodeID
+	Agent ident.Incarnation // the agent's incarnation
+	workerenv.Host
 }
 
 // State is the state of the state machine. Step returns the next one; the jobs in it are changed in
@@ -47,11 +43,13 @@ type job struct {
 	launchedAt   time.Time // when the first launch of its phase and generation arrived
 	formed       formation
 	incarnations map[ident.Slot]*incarnation
-	idle         time.Time // since when a stopped job has no process
-	lastStart    time.Time // of a process
-	spares       time.Time // the start after which spares were asked for; zero = they were not
-	master       master    // of the newest generation, or of the next one
-	previous     master    // of the generation before, until the next one begins
+	idle         time.Time           // since when a stopped job has no process
+	lastStart    time.Time           // of a process
+	contexts     []workerenv.Context // of its workers on this node, if its spares should have one
+	contextsAt   time.Time           // since when
+	spares       keptSpares
+	master       master // of the newest generation, or of the next one
+	previous     master // of the generation before, until the next one begins
 }
 
 // formation is what began a generation.

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/regroup-io/regroup/agent/workerenv"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
@@ -110,6 +111,9 @@ func (in Launched) apply(t *transition) {
 		j.launchedAt = t.now
 	}
 	j.launch, j.idle = l, time.Time{}
+	if now := t.s.cfg.contexts(l); !slices.EqualFunc(now, j.contexts, workerenv.Context.Equal) {
+		j.contexts, j.contextsAt = now, t.now
+	}
 	if l.Phase != events.PhaseStop && !j.trains() {
 		j.formed = formation{generation: l.Generation, trace: t.startTrace(j)}
 	}
@@ -225,8 +229,8 @@ func Deadline(s State) time.Time {
 		}
 	}
 	for _, j := range s.jobs {
-		if j.sparesDue() && !s.stopping && j.launch.Phase != events.PhaseStop {
-			at(j.lastStart.Add(sparesAfter))
+		if !s.stopping && j.launch.Phase != events.PhaseStop && j.sparesDue() {
+			at(j.sparesAt())
 		}
 		if !j.idle.IsZero() {
 			at(j.idle.Add(forgetAfter))

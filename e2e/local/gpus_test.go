@@ -233,3 +233,70 @@ touch runs.$RANK.$WORLD_SIZE; while :; do sleep 0.05; done`, dir))
 		t.Fatalf("stop exits %d: %s%s", code, out, errs)
 	}
 }
+
+// TestAJobBeginsWithSparesOnItsGPUs: its first workers, and those that are started again, are
+// interpreters that have started CUDA on the worker's own GPU. A job whose spares cannot be ready
+// fails, and says why. The torch of these interpreters is a stand-in.
+func TestAJobBeginsWithSparesOnItsGPUs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.nvidia("NVIDIA H100 80GB HBM3, 81559", "a", "b")
+	c.services(1)
+	c.agent("node-a", 0)
+	c.nodes(time.Minute, "node-a")
+	torch, err := filepath.Abs("../../agent/proc/testdata/gpus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := func(flags ...string) ident.JobID {
+		return c.submit(append([]string{"--workers", "2", "--max-restarts", "1", "--spares", "2", "--spare-contexts", "--await-spares", "--env", "PYTHONPATH=" + torch, "--env", "PYTHONDONTWRITEBYTECODE=1"}, flags...)...)
+	}
+	end, die := filepath.Join(t.TempDir(), "end"), filepath.Join(t.TempDir(), "die")
+	job := submit("--", "/usr/bin/python3", "-c", fmt.Sprintf(`import os, sys, time
+import torch
+rank = int(os.environ["LOCAL_RANK"])
+print("rank", rank, "restart", os.environ["TORCHELASTIC_RESTART_COUNT"], "has", torch.cuda.visible[rank], flush=True)
+while not os.path.exists(%q):
+    if rank == 1 and os.path.exists(%q):
+        os.remove(%q)
+        os.kill(os.getpid(), 9)
+    time.sleep(0.05)
+`, end, die, die))
+	until := func(what string, holds func(out string) bool, args ...string) {
+		t.Helper()
+		eventually(t, time.Minute, func() (bool, string) {
+			out, errs, _ := c.cli(args...)
+			return holds(out), what + ": " + out + errs
+		})
+	}
+	began := func(restarts int) func(string) bool { // each has taken the spare of its GPU
+		return func(out string) bool {
+			for rank, gpu := range []string{"GPU-a", "GPU-b"} {
+				if strings.Count(out, "CUDA has started on "+gpu) != restarts+1 || !strings.Contains(out, fmt.Sprintf("rank %d restart %d has %s", rank, restarts, gpu)) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	until("the first workers were spares", began(0), "logs", string(job))
+	ready := func(out string) bool { return strings.Contains(out, "spares: 2 of 2 ready on 1 node\n") }
+	until("others are ready", ready, "status", string(job))
+	if err := os.WriteFile(die, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until("those that were started again were spares", began(1), "logs", string(job))
+	until("others are ready again", ready, "status", string(job))
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.ends(job, time.Minute)
+	if out, _, _ := c.cli("status", string(job)); strings.Contains(out, "spares") {
+		t.Errorf("spares of a job that has ended: %s", out)
+	}
+
+	broken := submit("--preload", "no_such_module", "--", "/usr/bin/python3", "-c", "pass")
+	until("it says why", func(out string) bool {
+		return strings.Contains(out, "failed") && strings.Contains(out, "cannot start: a spare does not become ready: no_such_module: ModuleNotFoundError: No module named 'no_such_module'")
+	}, "status", string(broken))
+}

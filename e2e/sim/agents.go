@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
+	"github.com/regroup-io/regroup/agent/workerenv"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/ident"
@@ -67,7 +68,7 @@ func (n *node) boot() {
 	if !n.cut {
 		n.connect()
 	}
-	n.state = worker.New(worker.Config{Node: n.id, Agent: n.agent, Advertise: string(n.id) + ".test", Socket: "/sock", ErrorDir: "/err"})
+	n.state = worker.New(worker.Config{Node: n.id, Agent: n.agent, Host: workerenv.Host{Advertise: string(n.id) + ".test", Socket: "/sock", ErrorDir: "/err"}})
 	n.step = worker.Step
 	if n.w.mutant.agent != nil {
 		n.step = n.w.mutant.agent(worker.Step)

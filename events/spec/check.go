@@ -148,14 +148,21 @@ func (s Job) checkProcesses(add func(path, format string, args ...any)) {
 	if len(p.Preload) > maxPreload {
 		add("processes.preload", "has %d modules, at most %d are allowed", len(p.Preload), maxPreload)
 	}
+	preload := len(p.Preload) > 0
 	for i, name := range p.Preload[:min(len(p.Preload), maxPreload)] {
 		if !module.MatchString(name) {
 			add(fmt.Sprintf("processes.preload[%d]", i), "%s is no name of a module, such as torchvision.transforms", strconv.Quote(name))
-			return
+			preload = false // one finding is enough
+			break
 		}
 	}
-	if p.Spares == 0 && len(p.Preload) > 0 {
-		add("processes.preload", "has an effect with processes.spares alone: set that to the workers of a node, or fewer")
+	for _, field := range []struct {
+		path string
+		set  bool
+	}{{"processes.preload", preload}, {"processes.spareContexts", p.SpareContexts}, {"processes.awaitSpares", p.AwaitSpares}} {
+		if field.set && p.Spares == 0 {
+			add(field.path, "has an effect with processes.spares alone: set that to the workers of a node, or fewer")
+		}
 	}
 }
 

@@ -218,6 +218,14 @@ type Processes struct {
 	// Modules that those interpreters import beside PyTorch, such as those of the script. They must
 	// not start threads, use a GPU, or depend on ranks when they are imported.
 	Preload []string `json:"preload,omitempty"`
+	// Those interpreters also start CUDA and NCCL on the GPU of one worker each, as long as there
+	// are no more of them than workers. A worker takes over the one of its GPU, so there should be
+	// as many as a node has workers. Each needs some of its GPU's memory. See
+	// [gpu.md](gpu.md#spares-on-gpus).
+	SpareContexts bool `json:"spareContexts,omitempty"`
+	// Before its first generation the job waits, on each node, until those interpreters are ready.
+	// When one cannot get ready, the node's workers fail, and say why.
+	AwaitSpares bool `json:"awaitSpares,omitempty"`
 	// User that the workers run as: `name` or `name:group`, or their numbers. The agent must run as
 	// root, or as that user. Default: `--default-user` of the agent, else its own user. See
 	// [containment.md](containment.md).

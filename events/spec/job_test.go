@@ -73,6 +73,8 @@ func TestParseSpecErrors(t *testing.T) {
 		with(`"processes":{"spares":1}`):                    "processes.spares: is 1, but \"x\" is no Python interpreter",
 		with(`"processes":{"store":"x"}`):                   "processes.store: \"x\" is neither",
 		with(`"processes":{"preload":["a"]}`):               "processes.preload: has an effect with processes.spares alone",
+		with(`"processes":{"spareContexts":true}`):          "processes.spareContexts: has an effect with processes.spares alone",
+		with(`"processes":{"awaitSpares":true}`):            "processes.awaitSpares: has an effect with processes.spares alone",
 		with(`"processes":{"preload":["a b"],"spares":0}`):  "processes.preload[0]: \"a b\" is no name of a module",
 		with(`"failures":{"sameStep":-1}`):                  "failures.sameStep: is -1, must be 1 to 1000",
 		with(`"failures":{"sameStep":1001}`):                "failures.sameStep: is 1001, must be 1 to 1000",

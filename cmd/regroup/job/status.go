@@ -43,8 +43,8 @@ func status(env command.Env) *cobra.Command {
 			return nil
 		}
 		var nodes []events.NodeView
-		if v.Slowest != nil {
-			if known, err := s.Nodes(ctx); err == nil { // figures of GPUs say why, where they are known
+		if v.Slowest != nil || v.Spec.Processes.Spares > 0 && !v.State.Terminal() {
+			if known, err := s.Nodes(ctx); err == nil { // they have figures of GPUs, and how many spares are ready
 				nodes = known
 			}
 		}
@@ -60,7 +60,7 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide, live bool, 
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
-	for _, line := range []string{reported(v), view.MetricsText(v, env.Now()), failureBudget(v, env.Now()), samples(v), view.RedundancyText(v, env.Now()), slowest(v, nodes)} {
+	for _, line := range []string{reported(v), view.MetricsText(v, env.Now()), failureBudget(v, env.Now()), samples(v), view.RedundancyText(v, env.Now()), slowest(v, nodes), spares(v, nodes)} {
 		if line != "" {
 			fmt.Fprintln(env.Out, line)
 		}
@@ -205,6 +205,15 @@ func slowest(v events.JobView, nodes []events.NodeView) string {
 		}
 	}
 	return fmt.Sprintf("slowest: r%d%s, the others wait for it %.0f %% of the time%s", v.Slowest.Rank, where, 100*v.Slowest.Share, had)
+}
+
+// spares says how many of a job's spares are ready, or is "".
+func spares(v events.JobView, nodes []events.NodeView) string {
+	text := view.SparesText(v.Job, nodes)
+	if v.State.Terminal() || text == "" {
+		return ""
+	}
+	return "spares: " + text
 }
 
 // failureBudget describes how much of the failure budget is used up: 2 of 20 failures this hour, 1

@@ -30,6 +30,8 @@ type options struct {
 	given  map[string]bool    // on the command line or in the environment
 	spares int
 	load   []string
+	warm   bool // spares have a CUDA context
+	await  bool // for spares, before the first generation
 
 	companion int // descriptor for a foreign agent, see companion; 0 = there is none
 }
@@ -43,6 +45,8 @@ func add(fs *pflag.FlagSet) *options {
 	}
 	fs.IntVar(&o.spares, "spares", 0, "Regroup's own: Python interpreters that each node keeps started, with PyTorch imported, for workers that take the place of others")
 	fs.StringSliceVar(&o.load, "preload", nil, "Regroup's own: modules that spares import beside PyTorch, separated by commas")
+	fs.BoolVar(&o.warm, "spare-contexts", false, "Regroup's own: spares have started CUDA and NCCL, each on the GPU of one worker")
+	fs.BoolVar(&o.await, "await-spares", false, "Regroup's own: the job begins when the spares of its nodes are ready")
 	fs.IntVar(&o.companion, "companion", 0, "the descriptor at which a foreign agent reads changes of its node")
 	_ = fs.MarkHidden("companion")
 	fs.SetNormalizeFunc(normalize)
@@ -148,7 +152,7 @@ func (o *options) job(args []string) (spec.Job, error) {
 	s := spec.Job{
 		Name: o.name(args), Command: o.command(args), Recovery: spec.RecoveryRestart, Rendezvous: r,
 		Failures:  spec.Failures{Per: spec.Duration(forever)},
-		Processes: spec.Processes{Role: o.text("role"), VirtualLocalRank: o.on("virtual-local-rank"), Spares: o.spares, Preload: o.load},
+		Processes: spec.Processes{Role: o.text("role"), VirtualLocalRank: o.on("virtual-local-rank"), Spares: o.spares, Preload: o.load, SpareContexts: o.warm, AwaitSpares: o.await},
 	}
 	restarts, err := strconv.Atoi(o.text("max-restarts"))
 	if err != nil || restarts < 0 {
@@ -187,7 +191,7 @@ func (o *options) job(args []string) (spec.Job, error) {
 // flagOf names the flag that sets a field.
 func flagOf(path string) string {
 	all := map[string]string{
-		"processes.spares": "--spares", "processes.preload": "--preload", "processes.role": "--role", "failures.max": "--max-restarts",
+		"processes.spares": "--spares", "processes.preload": "--preload", "processes.spareContexts": "--spare-contexts", "processes.awaitSpares": "--await-spares", "processes.role": "--role", "failures.max": "--max-restarts",
 		"stop.grace": "--shutdown-timeout", "rendezvous.workersPerNode": "--nproc-per-node", "rendezvous.nodes": "--nnodes", "name": "--rdzv-id",
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(all)) {

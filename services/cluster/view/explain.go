@@ -172,6 +172,9 @@ func (s Seen) regroups(e Explanation) string {
 	if len(e.Missing) > 0 {
 		text += "; missing: " + s.placesText(e.Missing)
 	}
+	if spares := SparesText(s.Job.Job, s.Nodes); r.Generation == 0 && s.Job.Spec.Processes.AwaitSpares && spares != "" {
+		text += "; it begins when its spares are ready: " + spares
+	}
 	switch {
 	case len(r.EndingNodes) > 0 && e.Until.After(s.Now):
 		text += fmt.Sprintf("; it waits for at most %s until the processes of %s have ended on %s", Span(e.Until.Sub(s.Now)), r.Generation, nodesText(r.EndingNodes))

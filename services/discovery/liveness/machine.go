@@ -194,6 +194,7 @@ func (t *transition) hello(b events.NodeHello) {
 		t.announceDeparture(b.Departing)
 		v.GPUs = b.GPUs
 		t.noteFigures(b.Preflight)
+		t.noteSpares(b.Spares)
 	}
 	reason := "came"
 	switch {

@@ -7,6 +7,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/spares"
 	"github.com/regroup-io/regroup/internal/english"
 )
 
@@ -79,8 +80,17 @@ func (t *transition) newIncarnation(b events.NodeHello) {
 	}
 	v.Incarnation, v.Link, t.s.ClosedLink, v.TimesLost, v.GPUs = b.Incarnation, b.Link, broker.Link{}, 0, b.GPUs
 	t.noteFigures(b.Preflight)
+	t.noteSpares(b.Spares)
 	v.Departing = b.Departing
 	v.Draining = v.Departing != nil || t.s.Drain != ""
+}
+
+// sparesKept is how many jobs of a node have their spares known.
+const sparesKept = 128
+
+// noteSpares takes what an agent says of its spares, for people: no fact tells it.
+func (t *transition) noteSpares(kept []spares.Kept) {
+	t.s.View.Spares = kept[:min(len(kept), sparesKept)]
 }
 
 // newGPUs reports whether the facts do not say yet which GPUs the slots have after a hello.

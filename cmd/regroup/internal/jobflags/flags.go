@@ -72,6 +72,8 @@ func (f *Flags) shared() {
 	fs.Var((*span)(&s.Health.Hang), f.of("health.hang", "hang"), "no step for so long means that workers hang; a good value is 5m or ten times the longest step (default: never)")
 	fs.IntVar(&s.Processes.Spares, f.of("processes.spares", "spares"), 0, "Python interpreters that each node keeps started, with PyTorch imported, for workers that take the place of others")
 	fs.StringSliceVar(&s.Processes.Preload, f.of("processes.preload", "preload"), nil, "modules that spares import beside PyTorch, separated by commas")
+	fs.BoolVar(&s.Processes.SpareContexts, f.of("processes.spareContexts", "spare-contexts"), false, "spares have started CUDA and NCCL, each on the GPU of one worker")
+	fs.BoolVar(&s.Processes.AwaitSpares, f.of("processes.awaitSpares", "await-spares"), false, "the job begins when the spares of its nodes are ready")
 	fs.StringVar((*string)(&s.Processes.Store), f.of("processes.store", "store"), "", "who listens at MASTER_ADDR:MASTER_PORT: agent (a store of torch.distributed), or rank0 (the worker with rank 0)")
 	for name, path := range f.paths {
 		if text := spec.Default(path); text != "" && name != "recovery" { // whose usage names it

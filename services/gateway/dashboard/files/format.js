@@ -110,5 +110,23 @@ export function gpus(n) {
     used.length === all.length && `${(sum(used) / 1024).toFixed(1)}${all.every((g) => g.memory_mib) ? ` of ${(sum(all.map((g) => g.memory_mib)) / 1024).toFixed(1)}` : ""} GiB`,
     busy.length === all.length && `${Math.round(sum(busy) / busy.length)} % busy`, hot.length && `${Math.max(...hot)} °C`,
   ].filter(Boolean);
-  return [[...models].map(([model, count]) => `${count} × ${model}`).join(", "), state.join(", ") || "state unknown"];
+  return [[...models].map(([model, count]) => `${count} × ${model}`).join(", "), state.join(", ") || "state unknown", ...measured(n.preflight)];
+}
+
+// What was measured of the GPUs of a node before its first worker, in the words of the command line.
+function measured(p) {
+  if (!p) return [];
+  const all = p.gpus || [], good = all.filter((g) => !g.failure), speed = good.map((g) => g.matmul_tflop_per_s || 0).filter((v) => v > 0);
+  const failed = all.length - good.length, low = Math.min(...speed), high = Math.max(...speed);
+  const digits = (v) => Number(v.toPrecision(4));
+  return [[
+    speed.length ? `${low < high ? `${digits(low)} to ` : ""}${digits(high)} TFLOP/s` : !failed && `not measured${p.problem ? `: ${p.problem}` : ""}`,
+    failed && `${failed} failed`, p.all_reduce?.failure && "all-reduce failed",
+  ].filter(Boolean).join(", ")];
+}
+
+// How many spares of a job a node has; empty = it keeps none.
+export function spares(n, job) {
+  const k = (n.spares || []).find((s) => s.job === job);
+  return k ? `${k.ready} of ${plural(k.wanted, "spare")} ready` : "";
 }

@@ -1,7 +1,7 @@
 // Every node: its state, its slots and what runs on it.
 import { html } from "htm/preact";
 import { may, request, useNow, useResource } from "./api.js";
-import { ago, gpus, now, span } from "./format.js";
+import { ago, gpus, now, span, spares } from "./format.js";
 import { Action, Badge, Problem } from "./parts.js";
 import { LongTable } from "./window.js";
 
@@ -22,7 +22,7 @@ export function Nodes() {
     <section class="panel">${list && list.nodes.length === 0 ? html`<p class="empty">No agent has joined: start one with <code>regroup agent</code>.</p>` : html`
       <${LongTable} name="Nodes" head=${["Node", "State", "Slots", "Jobs", "GPUs", "Address", "Since", "Conditions", "Actions"]} items=${list?.nodes || []} row=${(n) => html`<tr key=${n.node}><td class="tight">${n.node}</td><td><${Badge} state=${n.state} /></td>
           <td class="wide"><div class="bar" role="img" aria-label="${n.used} of ${n.slots} slots are used"><span style=${{ width: `${n.slots ? (100 * n.used) / n.slots : 0}%` }}></span></div><span class="soft">${n.used} of ${n.slots} used</span></td>
-          <td>${n.jobs.map((j) => html`<div><a href="#/jobs/${j.job}">${j.job}</a> <span class="soft">${j.slots}</span></div>`)}</td>
+          <td>${n.jobs.map((j) => html`<div><a href="#/jobs/${j.job}">${j.job}</a> <span class="soft">${j.slots}</span>${spares(n, j.job) && html` <span class="soft" title=${n.spares.find((s) => s.job === j.job).problem || ""}>${spares(n, j.job)}</span>`}</div>`)}</td>
           <td class="tight">${gpus(n).map((c, i) => html`<div class=${i ? "soft" : ""}>${c}</div>`)}</td>
           <td class="mono">${n.address}</td><td class="tight">${ago(n.since)}</td><td class="wide" title=${conditions(n).join("; ")}>${conditions(n).map((c) => html`<div>${c}</div>`)}</td>
           <td>${may("operator") && !["lost", "left"].includes(n.state) && html`<span class="tools">

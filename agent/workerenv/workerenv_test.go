@@ -1,4 +1,4 @@
-package worker
+package workerenv
 
 import (
 	"io/fs"
@@ -22,8 +22,8 @@ import (
 func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
 	set := map[string]bool{workerprotocol.EnvToken: true} // the shell adds it
 	for _, g := range []ident.Generation{0, 1} {
-		w := &incarnation{ref: tables.WorkerRef{Generation: g, Incarnation: "01W"}}
-		env, _ := Config{ErrorDir: "/tmp"}.environment(events.Launch{Job: "j", World: 1, Generation: g, Spec: spec.Job{}.WithDefaults()}, events.LaunchMember{}, w)
+		p := Process{Generation: g, Incarnation: "01W"}
+		env, _ := Host{ErrorDir: "/tmp"}.Variables(events.Launch{Job: "j", World: 1, Generation: g, Spec: spec.Job{}.WithDefaults()}, events.LaunchMember{}, p)
 		for name := range env {
 			set[name] = true
 			if !spec.AgentSets(name) {
@@ -89,9 +89,9 @@ func TestTorchrunsVariables(t *testing.T) {
 	}
 	// Nodes of 1, 2 and 3 workers: this one is the second, and one of two with a local rank 1.
 	two := []events.LaunchMember{member(0, 1, 0, 2, 1, 3), member(1, 2, 1, 2, 0, 2)}
-	run := func(members []events.LaunchMember, i int, c Config, p spec.Processes, set map[string]string) (env, defaults map[string]string) {
+	run := func(members []events.LaunchMember, i int, h Host, p spec.Processes, set map[string]string) (env, defaults map[string]string) {
 		l := events.Launch{Job: "j", World: 6, Generation: 5, Restarts: 2, Members: members, Master: "10.0.0.1:29400", Spec: spec.Job{Processes: p, Env: set}.WithDefaults()}
-		return c.environment(l, members[i], &incarnation{ref: tables.WorkerRef{Generation: 5, Incarnation: "01W"}})
+		return h.Variables(l, members[i], Process{Generation: 5, Incarnation: "01W"})
 	}
 	expect := func(env map[string]string, want map[string]string) {
 		t.Helper()
@@ -101,45 +101,45 @@ func TestTorchrunsVariables(t *testing.T) {
 			}
 		}
 	}
-	env, defaults := run(two, 1, Config{}, spec.Processes{}, nil)
+	env, defaults := run(two, 1, Host{}, spec.Processes{}, nil)
 	expect(env, map[string]string{
 		"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "3", "HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "2", "LOCAL_RANK": "1",
 		"ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True", "CUDA_VISIBLE_DEVICES": "",
 	})
 	expect(defaults, map[string]string{"OMP_NUM_THREADS": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "THP_MEM_ALLOC_ENABLE": "1"})
-	env, defaults = run(two[:1], 0, Config{}, spec.Processes{Role: "trainer", Store: spec.StoreRank0}, nil)
+	env, defaults = run(two[:1], 0, Host{}, spec.Processes{Role: "trainer", Store: spec.StoreRank0}, nil)
 	expect(env, map[string]string{"ROLE_NAME": "trainer", "TORCHELASTIC_USE_AGENT_STORE": "False"})
 	expect(defaults, map[string]string{"OMP_NUM_THREADS": ""}) // one worker has all processors
 
 	own := spec.Processes{VirtualLocalRank: true}
-	env, _ = run(two, 1, Config{}, own, nil)
+	env, _ = run(two, 1, Host{}, own, nil)
 	expect(env, map[string]string{"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": ""})
-	env, _ = run(two, 1, Config{Devices: map[string]string{"CUDA_VISIBLE_DEVICES": "4, 7", "HIP_VISIBLE_DEVICES": "2,3"}}, own, nil)
+	env, _ = run(two, 1, Host{Devices: map[string]string{"CUDA_VISIBLE_DEVICES": "4, 7", "HIP_VISIBLE_DEVICES": "2,3"}}, own, nil)
 	expect(env, map[string]string{"CUDA_VISIBLE_DEVICES": "7", "HIP_VISIBLE_DEVICES": "3"})
-	env, _ = run(two, 1, Config{Devices: map[string]string{"CUDA_VISIBLE_DEVICES": "4,7"}}, own, map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
+	env, _ = run(two, 1, Host{Devices: map[string]string{"CUDA_VISIBLE_DEVICES": "4,7"}}, own, map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
 	expect(env, map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-b"})
 }
 
 // TestGPUsOfAJob: a job sees the GPUs of its slots, in the order of local ranks.
 func TestGPUsOfAJob(t *testing.T) {
-	four := Config{GPUs: []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}}
-	mig := Config{GPUs: []string{"MIG-a", "MIG-b"}}
+	four := Host{GPUs: []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}}
+	mig := Host{GPUs: []string{"MIG-a", "MIG-b"}}
 	for name, c := range map[string]struct {
-		c       Config
+		h       Host
 		slots   []ident.Slot // the first is the worker's
 		virtual bool
 		chosen  string
 		want    string
 		inPlace string // with recovery in the process, where local ranks are never virtual; "" = the same
 	}{
-		"all":                           {c: four, slots: []ident.Slot{3, 0, 1, 2}, want: "GPU-a,GPU-b,GPU-c,GPU-d"},
-		"another job has the first two": {c: four, slots: []ident.Slot{2, 3}, want: "GPU-c,GPU-d"},
-		"one is in quarantine":          {c: four, slots: []ident.Slot{3, 0, 1}, want: "GPU-a,GPU-b,GPU-d"},
-		"virtual local rank":            {c: four, slots: []ident.Slot{3, 2}, virtual: true, want: "GPU-d", inPlace: "GPU-c,GPU-d"},
-		"the job says which":            {c: four, slots: []ident.Slot{3, 2}, chosen: "7", want: "7"},
-		"and has them one by one":       {c: four, slots: []ident.Slot{3, 2}, virtual: true, chosen: "6,7", want: "7", inPlace: "6,7"},
-		"instances":                     {c: mig, slots: []ident.Slot{1, 0}, want: "MIG-b"},
-		"instances, one by one":         {c: mig, slots: []ident.Slot{1, 0}, virtual: true, want: "MIG-b"},
+		"all":                           {h: four, slots: []ident.Slot{3, 0, 1, 2}, want: "GPU-a,GPU-b,GPU-c,GPU-d"},
+		"another job has the first two": {h: four, slots: []ident.Slot{2, 3}, want: "GPU-c,GPU-d"},
+		"one is in quarantine":          {h: four, slots: []ident.Slot{3, 0, 1}, want: "GPU-a,GPU-b,GPU-d"},
+		"virtual local rank":            {h: four, slots: []ident.Slot{3, 2}, virtual: true, want: "GPU-d", inPlace: "GPU-c,GPU-d"},
+		"the job says which":            {h: four, slots: []ident.Slot{3, 2}, chosen: "7", want: "7"},
+		"and has them one by one":       {h: four, slots: []ident.Slot{3, 2}, virtual: true, chosen: "6,7", want: "7", inPlace: "6,7"},
+		"instances":                     {h: mig, slots: []ident.Slot{1, 0}, want: "MIG-b"},
+		"instances, one by one":         {h: mig, slots: []ident.Slot{1, 0}, virtual: true, want: "MIG-b"},
 		"none are known":                {slots: []ident.Slot{1, 0}, want: ""},
 	} {
 		for _, generation := range []ident.Generation{0, 3} { // recovery in the process, and by restart
@@ -160,7 +160,7 @@ func TestGPUsOfAJob(t *testing.T) {
 				}
 				l.Members = append(l.Members, events.LaunchMember{Member: tables.Member{Place: ident.Place{Node: "b", Slot: slot}, Rank: ident.Rank(lower), LocalRank: lower, LocalSize: len(c.slots)}})
 			}
-			env, _ := c.c.environment(l, l.Members[0], &incarnation{ref: tables.WorkerRef{Generation: generation, Incarnation: "01W"}})
+			env, _ := c.h.Variables(l, l.Members[0], Process{Generation: generation, Incarnation: "01W"})
 			if got := env["CUDA_VISIBLE_DEVICES"]; got != want {
 				t.Errorf("%s, generation %d: %q, want %q", name, generation, got, want)
 			}

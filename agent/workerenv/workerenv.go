@@ -1,4 +1,5 @@
-package worker
+// Package workerenv says which environment variables a worker has, and so which GPUs it sees.
+package workerenv
 
 import (
 	"maps"
@@ -12,11 +13,28 @@ import (
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
-// environment returns a worker's variables, which are the job's, overridden by Regroup's, and the
+// Host is what an agent knows of its node for this.
+type Host struct {
+	Advertise string            // data-plane host
+	DataPorts string            // low-high; empty = any
+	Socket    string            // path of the worker API
+	ErrorDir  string            // directory of TORCHELASTIC_ERROR_FILE
+	Devices   map[string]string // variables of the agent that hide GPUs, such as CUDA_VISIBLE_DEVICES
+	GPUs      []string          // those of the slots, as CUDA_VISIBLE_DEVICES names them; nil = workers see all
+}
+
+// Process is the process that gets the environment.
+type Process struct {
+	Incarnation ident.Incarnation
+	Generation  ident.Generation // 0 = in-process recovery: ranks come with the assignment
+	Traceparent string           // of its span; empty = it has none
+}
+
+// Variables returns a worker's variables, which are the job's, overridden by Regroup's, and the
 // defaults of those that nobody sets. With restart recovery they include ranks, as torchrun and
 // Horovod set them. With in-process recovery a process begins in generation 0, and ranks come with
 // the assignment.
-func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnation) (env, defaults map[string]string) {
+func (h Host) Variables(l events.Launch, m events.LaunchMember, p Process) (env, defaults map[string]string) {
 	env = make(map[string]string, len(l.Spec.Env)+32)
 	maps.Copy(env, l.Spec.Env)
 	n := strconv.Itoa
@@ -25,17 +43,17 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		workerprotocol.EnvNode:        string(m.Place.Node),
 		workerprotocol.EnvSlot:        n(int(m.Place.Slot)),
 		workerprotocol.EnvAttempt:     n(m.Attempt),
-		workerprotocol.EnvGeneration:  strconv.FormatUint(uint64(w.ref.Generation), 10),
-		workerprotocol.EnvSocket:      c.Socket,
-		workerprotocol.EnvIncarnation: string(w.ref.Incarnation),
-		workerprotocol.EnvAdvertise:   c.Advertise,
-		workerprotocol.EnvDataPorts:   c.DataPorts,
+		workerprotocol.EnvGeneration:  strconv.FormatUint(uint64(p.Generation), 10),
+		workerprotocol.EnvSocket:      h.Socket,
+		workerprotocol.EnvIncarnation: string(p.Incarnation),
+		workerprotocol.EnvAdvertise:   h.Advertise,
+		workerprotocol.EnvDataPorts:   h.DataPorts,
 		"HOROVOD_HOSTNAME":            string(m.Place.Node),
 		"TORCHELASTIC_RUN_ID":         string(l.Job),
-		"TORCHELASTIC_ERROR_FILE":     c.errorFile(w.ref.Incarnation),
+		"TORCHELASTIC_ERROR_FILE":     h.errorFile(p.Incarnation),
 	})
-	if w.process.Self != "" {
-		env[workerprotocol.EnvTraceparent] = w.process.Self
+	if p.Traceparent != "" {
+		env[workerprotocol.EnvTraceparent] = p.Traceparent
 	}
 	if l.Spec.Processes.Encrypt {
 		env[workerprotocol.EnvEncrypt] = "1"
@@ -47,14 +65,14 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 	if len(l.Members) == 1 {
 		delete(defaults, "OMP_NUM_THREADS") // nobody competes with it for the processors
 	}
-	one := l.Spec.Processes.VirtualLocalRank && w.ref.Generation != 0
-	gpus := c.gpusOf(l, m, one)
+	one := l.Spec.Processes.VirtualLocalRank && p.Generation != 0
+	gpus := h.gpusOf(l, m, one)
 	_, chosen := l.Spec.Env[visibleDevices[0]]
 	dealt := gpus != nil && !chosen
 	if dealt {
 		env[visibleDevices[0]] = strings.Join(gpus, ",")
 	}
-	if w.ref.Generation == 0 {
+	if p.Generation == 0 {
 		return env, defaults
 	}
 	host, port := l.Master, ""
@@ -89,7 +107,7 @@ func (c Config) environment(l events.Launch, m events.LaunchMember, w *incarnati
 		"HOROVOD_CROSS_SIZE":           n(m.CrossSize),
 	})
 	if one {
-		c.oneDevice(env, m.LocalRank, dealt)
+		h.oneDevice(env, m.LocalRank, dealt)
 	}
 	return env, defaults
 }
@@ -117,11 +135,11 @@ var visibleDevices = []string{"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
 //
 // Of instances (MIG) CUDA uses one in a process, so a worker sees its own alone, as it does with
 // one.
-func (c Config) gpusOf(l events.Launch, m events.LaunchMember, one bool) (ids []string) {
-	if int(m.Place.Slot) >= len(c.GPUs) {
+func (h Host) gpusOf(l events.Launch, m events.LaunchMember, one bool) (ids []string) {
+	if int(m.Place.Slot) >= len(h.GPUs) {
 		return nil
 	}
-	own := c.GPUs[m.Place.Slot]
+	own := h.GPUs[m.Place.Slot]
 	if one || strings.HasPrefix(own, "MIG-") {
 		return []string{own}
 	}
@@ -131,29 +149,11 @@ func (c Config) gpusOf(l events.Launch, m events.LaunchMember, one bool) (ids []
 	}
 	slices.Sort(slots)
 	for _, slot := range slots {
-		if slot < len(c.GPUs) {
-			ids = append(ids, c.GPUs[slot])
+		if slot < len(h.GPUs) {
+			ids = append(ids, h.GPUs[slot])
 		}
 	}
 	return ids
-}
-
-// gpuIsFree reports whether a job's worker may start on a slot: not while one of another job that
-// had the slot before is still ending, if the slot has a GPU. What that one holds of the GPU's
-// memory is free once the process can be waited for, 111 to 135 ms after a SIGKILL on an H200.
-//
-// Example: a job is scaled down, and its worker on slot 1 takes 20 s to stop. The job that has slot
-// 1 now starts its worker there after that, instead of running out of memory.
-func (t *transition) gpuIsFree(j *job, slot ident.Slot) bool {
-	if int(slot) >= len(t.s.cfg.GPUs) {
-		return true
-	}
-	for _, other := range t.s.jobs {
-		if w := other.incarnations[slot]; other != j && w != nil && w.alive() {
-			return false
-		}
-	}
-	return true
 }
 
 // VisibleDevices returns those that are set.
@@ -169,7 +169,7 @@ func VisibleDevices(lookup func(string) (string, bool)) map[string]string {
 
 // oneDevice makes the GPU of a local rank the only one that its worker sees, as its number 0; dealt
 // = it is already.
-func (c Config) oneDevice(env map[string]string, rank int, dealt bool) {
+func (h Host) oneDevice(env map[string]string, rank int, dealt bool) {
 	env["LOCAL_RANK"] = "0"
 	if dealt {
 		return
@@ -177,7 +177,7 @@ func (c Config) oneDevice(env map[string]string, rank int, dealt bool) {
 	for i, name := range visibleDevices {
 		visible, given := env[name]
 		if !given {
-			visible, given = c.Devices[name]
+			visible, given = h.Devices[name]
 		}
 		switch all := strings.Split(visible, ","); {
 		case given && rank < len(all):
@@ -188,22 +188,17 @@ func (c Config) oneDevice(env map[string]string, rank int, dealt bool) {
 	}
 }
 
-func (c Config) errorFile(id ident.Incarnation) string {
-	if c.ErrorDir == "" {
+func (h Host) errorFile(id ident.Incarnation) string {
+	if h.ErrorDir == "" {
 		return ""
 	}
-	return c.ErrorDir + "/" + string(id) + ".json"
+	return h.ErrorDir + "/" + string(id) + ".json"
 }
 
-// localRank replaces a literal ${local_rank} in arguments, as torchrun does.
-func localRank(command []string, rank int) []string {
-	out := make([]string, len(command))
-	for i, a := range command {
-		out[i] = strings.ReplaceAll(a, "${local_rank}", strconv.Itoa(rank))
+// useAgentStore returns the value of TORCHELASTIC_USE_AGENT_STORE.
+func useAgentStore(s spec.Job) string {
+	if s.Processes.Store == spec.StoreAgent {
+		return "True"
 	}
-	return out
+	return "False"
 }
-
-// EnvIncarnation is the variable that identifies a process as a worker's, whatever its process
-// group.
-const EnvIncarnation = workerprotocol.EnvIncarnation

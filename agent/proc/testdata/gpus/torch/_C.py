@@ -1,0 +1,1 @@
+_nccl_all_reduce = True

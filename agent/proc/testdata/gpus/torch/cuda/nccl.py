@@ -1,0 +1,5 @@
+from . import name
+
+
+def all_reduce(tensors):
+    print("NCCL has started on", name(), flush=True)
