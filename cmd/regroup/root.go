@@ -58,7 +58,7 @@ func newRoot() (*cobra.Command, error) {
 	}
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
-		run.SubmitCommand(env, &config), node.Command(env),
+		run.SubmitCommand(env, &config), run.PlanCommand(env), node.Command(env),
 		webhook.Command(env, func(url string) (*gatewayclient.Client, error) {
 			return gatewayclient.New(gatewayclient.Options{URL: url, Token: gateway.Token, StateDir: config.StateDir, Patience: -1})
 		}, gateway.URL),
@@ -75,7 +75,7 @@ func newRoot() (*cobra.Command, error) {
 
 func arrange(root *cobra.Command) {
 	for _, g := range []struct{ title, names string }{
-		{"Run a job", "run torchrun submit demo"},
+		{"Run a job", "run torchrun submit plan demo"},
 		{"Look at jobs", "ls top status explain logs events metrics timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve init backup restore auth node webhook health doctor"},

@@ -58,6 +58,13 @@ func TestJobsGetTheGPUsThatTheyAskFor(t *testing.T) {
 			return slices.Equal(lines, want), out
 		})
 	}
+	planned := func(want string, flags ...string) {
+		t.Helper()
+		if out, errs, code := c.cli(append(append([]string{"plan", "--name", "x"}, flags...), "--", "true")...); code != 0 || out != want {
+			t.Errorf("plan exits %d: %s%s\nwant %s", code, out, errs, want)
+		}
+	}
+	planned("x would start at once with 2 of 1 to 4 workers: node-a 2\nIt has 2 of up to 4 workers with a GPU of model h100: 0 free of 2 on 1 node.\n", "--gpu", "h100", "--workers", "1:4")
 	hopper := submit("--gpu", "h100", "--workers", "1:4")
 	sees(hopper, "node-a GPU-a,GPU-b", "node-a GPU-a,GPU-b")
 	absent := submit("--gpu", "A100", "--gpu-memory", "40GiB", "--workers", "2")
@@ -66,6 +73,7 @@ func TestJobsGetTheGPUsThatTheyAskFor(t *testing.T) {
 		out, errs, _ := c.cli("explain", string(absent))
 		return strings.Contains(out, none), out + errs
 	})
+	planned(fmt.Sprintf("x would wait: it needs 2 slots with a GPU of model h100: 0 free of 2 on 1 node.\nIt would be number 2 in the queue.\nIt would start when %s ends.\n", hopper), "--gpu", "h100", "--workers", "2")
 	turing := submit("--gpu-memory", "15GB", "--workers", "1:4")
 	sees(turing, "node-b GPU-c,GPU-d", "node-b GPU-c,GPU-d")
 	c.nvidia("NVIDIA A100-SXM4-40GB, 40960", "e", "f")

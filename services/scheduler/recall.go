@@ -31,7 +31,7 @@ func (k *records) rebuild(ctx context.Context) (plan.State, string, error) {
 	})
 	var known []events.Input
 	for _, n := range nodes {
-		known = append(known, nodeInput(n))
+		known = append(known, plan.NodeInput(n.View, n.Number[events.FamilyNode]))
 	}
 	var placed []plan.Placed
 	for _, j := range jobs {

@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/document"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/controller"
+	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
 // reconcile emits facts from the records of other services.
@@ -28,7 +29,7 @@ func (k *records) reconcile(ctx context.Context, emit controller.Emit) error {
 		return errcode.Errorf(errcode.Of(err), "scheduler: reconcile: read nodes: %w", err)
 	}
 	for _, n := range nodes {
-		emit(nodeInput(n))
+		emit(plan.NodeInput(n.View, n.Number[events.FamilyNode]))
 	}
 	jobs, err := k.jobs.Records(ctx)
 	if err != nil {
@@ -88,19 +89,6 @@ func (k *records) complete(ctx context.Context, b events.Body) (events.Body, err
 	}
 	set.Spec = head.Spec
 	return set, nil
-}
-
-// nodeInput returns a fact with everything in a node's record.
-func nodeInput(r document.Record[events.NodeView]) events.Input {
-	in := controller.NodeInput(r)
-	joined, alive := in.Body.(events.NodeJoined)
-	switch {
-	case alive && r.View.Draining:
-		in.Body = events.NodeDraining(joined)
-	case alive && r.View.State == events.NodeStateSuspected:
-		in.Body = events.NodeSuspected(joined)
-	}
-	return in
 }
 
 // jobInputs returns the facts with everything in a job's record, or none for a job that ended

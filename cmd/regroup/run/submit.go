@@ -29,19 +29,9 @@ func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
 	form := command.Output(cmd, command.Name, command.JSON, command.YAML)
 	cmd.Flags().SetInterspersed(false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		spec, err := readSpec(env, *file, flags, args)
+		spec, err := readSubmitted(env, "submit", form, *file, flags, args)
 		if err != nil {
-			return explainRefusal(env, form, err)
-		}
-		l := flags.Launch()
-		if l.Standalone {
-			return errcode.Errorf(errcode.Invalid, "--standalone: submit has no server of its own: use regroup run --standalone")
-		}
-		if err := l.Remote(); err != nil {
 			return err
-		}
-		for _, n := range slices.Concat(l.Notes, spec.Warnings()) {
-			env.Say(n)
 		}
 		c, done, err := env.Client(cmd)
 		if err != nil {
@@ -59,6 +49,26 @@ func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
 		return err
 	}
 	return command.WithUsage(cmd)
+}
+
+// readSubmitted returns the spec that a command with the flags of submit is given, after what is to
+// be said about it.
+func readSubmitted(env command.Env, name string, form *command.Format, file string, flags *jobflags.Flags, args []string) (spec.Job, error) {
+	job, err := readSpec(env, file, flags, args)
+	if err != nil {
+		return job, explainRefusal(env, form, err)
+	}
+	l := flags.Launch()
+	if l.Standalone {
+		return job, errcode.Errorf(errcode.Invalid, "--standalone: %s has no server of its own: use regroup run --standalone", name)
+	}
+	if err := l.Remote(); err != nil {
+		return job, err
+	}
+	for _, n := range slices.Concat(l.Notes, job.Warnings()) {
+		env.Say(n)
+	}
+	return job, nil
 }
 
 // readSpec returns the spec from a file or from the flags and arguments, not both.

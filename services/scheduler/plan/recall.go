@@ -4,6 +4,25 @@ import (
 	"github.com/regroup-io/regroup/events"
 )
 
+// NodeInput returns a fact with everything in the record of a node; number is that of the newest
+// fact about it.
+func NodeInput(v events.NodeView, number uint64) events.Input {
+	in, f := events.Input{Number: number}, v.Fact()
+	switch {
+	case v.State == events.NodeStateLost:
+		in.Body = events.NodeLost{NodeFact: f}
+	case v.State == events.NodeStateLeft:
+		in.Body = events.NodeLeft{NodeFact: f}
+	case v.Draining:
+		in.Body = events.NodeDraining{NodeFact: f}
+	case v.State == events.NodeStateSuspected:
+		in.Body = events.NodeSuspected{NodeFact: f}
+	default:
+		in.Body = events.NodeJoined{NodeFact: f}
+	}
+	return in
+}
+
 // Placed is a job that has not ended, from its record, and the newest fact about its places; nil =
 // there is none, or they were released.
 type Placed struct {
