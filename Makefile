@@ -45,7 +45,7 @@ BENCH        = $(GO) run ./e2e/bench $(@:bench-%=%) -out docs/benchmarks.md
 # What some verbs install first, by the names of deploy/setup.sh.
 INSTALLED   := hatch net mpi node browser jaeger
 
-.PHONY: $(INSTALLED) torch test-race test-plain test-seeds $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(INSTALLED) torch test-race test-plain test-go $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## Every day: list the verbs
 	@sed -nE 's/^([a-z0-9-]+):.*## ([^:]+): (.*)/\2\t\1\t\3/p' $(MAKEFILE_LIST) | awk -F'\t' '!($$1 in verbs) {groups[++n] = $$1} \
@@ -190,11 +190,11 @@ test-race: setup torch net node build # packages with goroutines of their own, w
 test-plain: setup torch net node build # the others; most of these wait for processes most of their time
 	@$(GO) test -timeout 30m $$($(GO) list ./... | grep -E '$(PLAIN)|$(BOTH)')
 
-test-seeds: test-plain # and then the seeds: alone they would take the processors from what waits
-	@$(MAKE) --no-print-directory sim SEEDS=1000
+test-go: # one after the other, so that the Python package, which takes longest, has a place from the start
+	@failed=; for part in test-plain 'sim SEEDS=400' test-race; do $(MAKE) --no-print-directory $$part || failed=yes; done; test -z "$$failed"
 
-test-all: setup torch net node hatch build libregroup ## Every day: what every change must pass, side by side: concurrent packages with the race detector, all others without, the Python package, 1,000 seeds of the simulation
-	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j 2 python-test test-seeds test-race
+test-all: setup torch net node hatch build libregroup ## Every day: what every change must pass, side by side: concurrent packages with the race detector, all others without, the Python package, 400 seeds of the simulation
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j 2 python-test test-go
 
 soak: setup torch net node build ## What takes long: what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
 	@$(BUSY); $(GO) test -race -count=1 -timeout 90m ./...
