@@ -63,9 +63,9 @@ func PlanCommand(env command.Env) *cobra.Command {
 
 func (p planned) write(out io.Writer) error {
 	var lines []string
-	wanted := fmt.Sprintf("%d to %d workers", p.Workers.Min, p.Workers.Max)
-	if p.Workers.Min == p.Workers.Max {
-		wanted = english.Plural(p.Workers.Max, "worker")
+	wanted := english.Plural(p.Workers.Max, "worker")
+	if p.Workers.Min < p.Workers.Max {
+		wanted = fmt.Sprint(p.Workers.Min, " to ", wanted)
 	}
 	switch {
 	case p.Starts:
