@@ -143,8 +143,9 @@ func (in SparesKept) apply(t *transition) {
 // Spares returns the spares that are kept, by job.
 func (s State) Spares() (kept []spares.Kept) {
 	for _, id := range s.jobIDs() {
-		if k := s.jobs[id].spares; k.asked.Count > 0 {
-			kept = append(kept, spares.Kept{Job: id, Wanted: k.asked.Count, Ready: k.seen.Ready, Problem: limits.Shorten(k.seen.Problem, limits.Text.Max)})
+		j := s.jobs[id]
+		if k, n := j.spares, j.spareCount(); k.asked.Count > 0 && n > 0 {
+			kept = append(kept, spares.Kept{Job: id, Wanted: n, Ready: k.seen.Ready, Problem: limits.Shorten(k.seen.Problem, limits.Text.Max)})
 		}
 	}
 	return kept

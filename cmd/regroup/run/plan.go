@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/internal/english"
@@ -32,13 +31,10 @@ func PlanCommand(env command.Env) *cobra.Command {
 		Long:    "Says whether a job would start at once and where, or for what it would wait: for which slots, behind how many jobs, and which job's end would let it start. The scheduler's own rules are run ahead, on the nodes and jobs as they are; nothing is submitted, and nothing is kept for the job. The description of the job is checked as by regroup submit.",
 		Example: command.Examples("regroup plan -f job.yaml", "regroup plan --workers 8 --gpu H100 -- python train.py", "regroup plan -f job.yaml -o json | jq .starts"),
 	}
-	file := cmd.Flags().StringP("file", "f", "", "job spec in YAML or JSON; - is stdin")
-	var flags *jobflags.Flags
-	command.Group(cmd.Flags(), "Job flags", func() { flags = jobflags.Add(cmd.Flags()) })
+	given := describe(cmd)
 	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
-	cmd.Flags().SetInterspersed(false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		job, err := readSubmitted(env, "plan", form, *file, flags, args)
+		job, err := given.read(env, cmd.Name(), form, args)
 		if err != nil {
 			return err
 		}

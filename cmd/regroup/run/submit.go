@@ -23,13 +23,10 @@ func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
 		Long:    "Submits a job and prints its id once it is accepted. The job is described by a file or by flags; everything that is wrong with it is said at once. The command must be present on every node.",
 		Example: command.Examples("regroup submit -f job.yaml", "regroup submit --workers 2:4 -- python train.py", "regroup submit -f - -o json < job.yaml"),
 	}
-	file := cmd.Flags().StringP("file", "f", "", "job spec in YAML or JSON; - is stdin")
-	var flags *jobflags.Flags
-	command.Group(cmd.Flags(), "Job flags", func() { flags = jobflags.Add(cmd.Flags()) })
+	job := describe(cmd)
 	form := command.Output(cmd, command.Name, command.JSON, command.YAML)
-	cmd.Flags().SetInterspersed(false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		spec, err := readSubmitted(env, "submit", form, *file, flags, args)
+		spec, err := job.read(env, cmd.Name(), form, args)
 		if err != nil {
 			return err
 		}
@@ -38,27 +35,41 @@ func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
 			return err
 		}
 		defer done()
-		job, err := submit(cmd.Context(), c, *config, spec, env.Say)
+		id, err := submit(cmd.Context(), c, *config, spec, env.Say)
 		if err != nil {
 			return explainRefusal(env, form, err)
 		}
-		written, err := form.Write(env.Out, map[string]string{"job": string(job)})
+		written, err := form.Write(env.Out, map[string]string{"job": string(id)})
 		if !written {
-			fmt.Fprintln(env.Out, job)
+			fmt.Fprintln(env.Out, id)
 		}
 		return err
 	}
 	return command.WithUsage(cmd)
 }
 
-// readSubmitted returns the spec that a command with the flags of submit is given, after what is to
-// be said about it.
-func readSubmitted(env command.Env, name string, form *command.Format, file string, flags *jobflags.Flags, args []string) (spec.Job, error) {
-	job, err := readSpec(env, file, flags, args)
+// description is how a command is given a job that goes to a server: by a file, or by flags and
+// arguments.
+type description struct {
+	file  *string
+	flags *jobflags.Flags
+}
+
+// describe adds the flags of a description to a command.
+func describe(cmd *cobra.Command) (d description) {
+	d.file = cmd.Flags().StringP("file", "f", "", "job spec in YAML or JSON; - is stdin")
+	command.Group(cmd.Flags(), "Job flags", func() { d.flags = jobflags.Add(cmd.Flags()) })
+	cmd.Flags().SetInterspersed(false)
+	return d
+}
+
+// read returns the spec, and says what is to be said about it.
+func (d description) read(env command.Env, name string, form *command.Format, args []string) (spec.Job, error) {
+	job, err := readSpec(env, *d.file, d.flags, args)
 	if err != nil {
 		return job, explainRefusal(env, form, err)
 	}
-	l := flags.Launch()
+	l := d.flags.Launch()
 	if l.Standalone {
 		return job, errcode.Errorf(errcode.Invalid, "--standalone: %s has no server of its own: use regroup run --standalone", name)
 	}

@@ -18,7 +18,7 @@ func SparesText(id ident.JobID, nodes []events.NodeView) string {
 				continue
 			}
 			wanted, ready, on = wanted+k.Wanted, ready+k.Ready, on+1
-			if k.Problem != "" && problems == "" {
+			if k.Problem != "" && k.Ready < k.Wanted && problems == "" {
 				problems = fmt.Sprintf("; on %s: %s", n.Node, strings.TrimSpace(k.Problem))
 			}
 		}

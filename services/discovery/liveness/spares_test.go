@@ -29,7 +29,7 @@ func TestSparesAreShown(t *testing.T) {
 	hello("A")
 	for _, ready := range []int{0, 1, 2} {
 		if d := hello("A", spares.Kept{Job: "mnist-7f3a", Wanted: 2, Ready: ready}); len(d.Facts) > 0 {
-			t.Errorf("%d ready is told: %+v", ready, d.Facts)
+			t.Errorf("facts say that %d are ready: %+v", ready, d.Facts)
 		}
 	}
 	hello("B")

@@ -49,9 +49,14 @@ func Seen(nodes []events.NodeView, jobs []events.JobView, pool events.PoolView) 
 		}
 	}
 	s := Recalled(known, placed)
-	for i := range s.Queue { // a gang that is below its min has slots only if others may be back
+	queued := map[ident.JobID]bool{}
+	for _, id := range pool.Queue {
+		queued[id] = true
+	}
+	for i := range s.Queue { // a gang that is below its min and not queued has lost what may be back
 		j := &s.Queue[i]
-		row := s.View.Jobs[j.ID]
+		row, known := pool.Jobs[j.ID]
+		j.Placed = known && !queued[j.ID]
 		j.Returning = j.Placed && len(row.Places) < row.Workers.Min
 	}
 	return s

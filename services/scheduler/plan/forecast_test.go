@@ -20,16 +20,24 @@ type records struct {
 	pool  plan.State
 	nodes []events.NodeView
 	jobs  []events.JobView
+	facts uint64
 }
 
 func (r *records) step(b events.Body) {
-	r.pool, _ = plan.Machine{}.Step(r.pool, events.Input{Number: uint64(len(r.nodes) + len(r.jobs) + 1), Body: b}, noon)
+	r.facts++
+	r.pool, _ = plan.Machine{}.Step(r.pool, events.Input{Number: r.facts, Body: b}, noon)
 }
 
 func (r *records) join(v events.NodeView) {
 	v.State, v.Incarnation = events.NodeStateReady, "A"
 	r.nodes = append(r.nodes, v)
 	r.step(events.NodeJoined{NodeFact: v.Fact()})
+}
+
+// change has a node drain, or go away as lost.
+func (r *records) change(i int, state events.NodeState, draining bool) {
+	r.nodes[i].State, r.nodes[i].Draining = state, draining
+	r.step(plan.NodeInput(r.nodes[i], 0).Body)
 }
 
 func (r *records) submit(job spec.Job) {
@@ -89,7 +97,8 @@ func TestAForecastComesTrue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := func() *records { return &records{pool: plan.Machine{}.New("")} }
 		var steps []func(*records)
-		for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
+		nodes := rapid.IntRange(1, 4).Draw(t, "nodes")
+		for i := range nodes {
 			v := events.NodeView{Node: ident.NodeID(fmt.Sprint("node-", i)), Slots: rapid.IntRange(1, 4).Draw(t, "slots")}
 			if rapid.Bool().Draw(t, "gpus") {
 				for range v.Slots {
@@ -115,6 +124,12 @@ func TestAForecastComesTrue(t *testing.T) {
 		if count > 0 && rapid.Bool().Draw(t, "one ends") {
 			i := rapid.IntRange(0, count-1).Draw(t, "which")
 			steps = append(steps, func(r *records) { r.end(i) })
+		}
+		if rapid.Bool().Draw(t, "a node changes") {
+			i := rapid.IntRange(0, nodes-1).Draw(t, "which node")
+			state := rapid.SampledFrom([]events.NodeState{events.NodeStateReady, events.NodeStateSuspected, events.NodeStateLost}).Draw(t, "state")
+			drains := rapid.Bool().Draw(t, "drains")
+			steps = append(steps, func(r *records) { r.change(i, state, drains) })
 		}
 		now := func() *records {
 			r := history()
