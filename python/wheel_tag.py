@@ -1,15 +1,12 @@
-"""For hatchling: puts the binary and the C library into the wheel, and names the platform that they
-run on.
+"""The platform that the binary and the C library of a wheel run on.
 
-They come from the folder WHEEL_BINARIES, ../bin if it is not set. The tag is read from the files
-themselves: the processor, and the newest version of glibc that the library asks for.
+The tag is read from the files themselves: the processor, and the newest version of glibc that the
+library asks for.
 """
 
 import os
 import re
 import struct
-
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: The tag claims no older glibc, whatever the library asks for: it is the oldest that pip knows on
 #: ARM, and the one that `make wheels` compiles for.
@@ -110,23 +107,3 @@ def platform(binary, library):
         raise RuntimeError(f"{library} needs {', '.join(foreign)}, which a manylinux wheel may not")
     major, minor = max([OLDEST, *(glibc(version) for version in shared.versions)])
     return f"manylinux_{major}_{minor}_{shared.machine}"
-
-
-class Hook(BuildHookInterface):
-    """Adds the two files and the tag."""
-
-    def initialize(self, version, build_data):
-        """Called by hatchling before it builds."""
-        if version == "editable":  # a checkout has its library in place
-            return
-        folder = os.environ.get("WHEEL_BINARIES") or os.path.join(self.root, "..", "bin")
-        binary, library = os.path.join(folder, "regroup"), os.path.join(folder, "libregroup.so")
-        build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform(binary, library)}"
-        # pip puts what is in scripts/ on PATH as it is; Debian's hatchling has no option for it.
-        name = f"{self.metadata.core.raw_name.replace('-', '_')}-{self.metadata.version}"
-        build_data["force_include"] = {
-            binary: f"{name}.data/scripts/regroup",
-            library: "regroup/libregroup.so",
-            os.path.join(self.root, "..", "LICENSE"): f"{name}.dist-info/licenses/LICENSE",
-        }

@@ -7,6 +7,7 @@ import glob
 import http.client
 import json
 import os
+import re
 import shlex
 import ssl
 import time
@@ -15,6 +16,7 @@ import uuid
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from .errors import InvalidArgumentError, RegroupError
+from .notebook import Job, Jobs
 
 #: The states in which a job ends.
 ENDED = ("succeeded", "failed", "stopped")
@@ -87,18 +89,10 @@ class Client:
 
         ``entrypoint`` is the command of each worker, a list or a text that is split as a shell does;
         ``workers`` how many, or the fewest and the most. Anything else is a field of the job file:
-        ``name``, ``env``, ``labels``, ``failures``... ClientError.errors has all that is wrong. A
+        ``name`` (by default that of the script), ``env``, ``labels``, ``failures``... ClientError.errors has all that is wrong. A
         request whose answer was lost is repeated, and still submits one job.
         """
-        if isinstance(entrypoint, str):
-            entrypoint = shlex.split(entrypoint)
-        if entrypoint is not None:
-            spec["command"] = list(entrypoint)
-        if isinstance(workers, int):
-            workers = (workers, workers)
-        if not isinstance(workers, dict):
-            workers = {"min": workers[0], "max": workers[1]}
-        return self.submit_spec({"workers": workers, **spec})
+        return self.submit_spec(_spec(entrypoint, workers, spec))
 
     def submit_spec(self, spec: Union[Dict[str, Any], str]) -> str:
         """Submits a job as a dict, or as the text of a job file in YAML, and returns its id."""
@@ -106,27 +100,69 @@ class Client:
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         return self._call("POST", "/api/v1/jobs", spec, headers=headers, media=media)["job"]
 
-    def get_job(self, job: str) -> Dict[str, Any]:
-        """The job as ``regroup status -o json`` prints it."""
-        return self._call("GET", _path(job))
+    def plan(
+        self,
+        entrypoint: Union[str, Sequence[str], None] = None,
+        *,
+        workers: Union[int, Tuple[int, int], Dict[str, int]] = 1,
+        **spec: Any,
+    ) -> Dict[str, Any]:
+        """Says whether a job would start now, and submits nothing. The arguments are those of submit_job.
+
+        ``plan`` says it in sentences; ``fits`` is True if it would start at once; ``spec`` has every
+        default; ``forecast`` is what ``regroup plan -o json`` prints: ``places``, or what it waits for.
+        """
+        return self.plan_spec(_spec(entrypoint, workers, spec))
+
+    def plan_spec(self, spec: Union[Dict[str, Any], str]) -> Dict[str, Any]:
+        """Is plan for a job as a dict, or as the text of a job file in YAML."""
+        media = "application/yaml" if isinstance(spec, str) else "application/json"
+        return self._call("POST", "/api/v1/jobs", spec, query={"dryRun": 1}, media=media)
+
+    def get_job(self, job: str) -> Job:
+        """The job as ``regroup status -o json`` prints it; a notebook shows it with its incidents and its
+        timeline."""
+        return self._job(self._call("GET", _path(job)))
+
+    def timeline(self, job: str) -> str:
+        """What each worker did when, as the picture (SVG) that ``regroup timeline -o svg`` writes."""
+        return self._persist(lambda: self._timeline(job))
+
+    def _timeline(self, job: str) -> str:
+        kind, text = self._fetch("GET", _path(job, "/timeline"), headers={"Accept": "image/svg+xml"})
+        if kind != "image/svg+xml":
+            raise ClientError(f"{self.url} draws no timelines: it is older than this client", "internal")
+        return text.decode()
+
+    def _job(self, view: Dict[str, Any]) -> Job:
+        """A job that a notebook shows with its timeline, if the gateway answers then."""
+
+        def draw() -> Optional[str]:
+            try:
+                return self._timeline(view["job"])
+            except ClientError:
+                return None
+
+        return Job(view, draw=draw)
 
     def get_job_status(self, job: str) -> str:
         """waiting, running, finishing, stopping, or one of ENDED."""
         return self.get_job(job)["state"]
 
-    def list_jobs(self, *, state: Optional[str] = None, text: Optional[str] = None, limit: int = 0) -> List[dict]:
-        """Jobs, the newest first: those in a state, and with a text in their id or command."""
+    def list_jobs(self, *, state: Optional[str] = None, text: Optional[str] = None, limit: int = 0) -> Jobs:
+        """Jobs, the newest first: those in a state, and with a text in their id or command. A notebook
+        shows a table."""
         query = {k: v for k, v in (("state", state), ("q", text), ("limit", limit)) if v}
-        return self._call("GET", "/api/v1/jobs", query=query)["jobs"]
+        return Jobs(Job(j) for j in self._call("GET", "/api/v1/jobs", query=query)["jobs"])
 
-    def scale_job(self, job: str, workers_min: int, workers_max: Optional[int] = None) -> Dict[str, Any]:
+    def scale_job(self, job: str, workers_min: int, workers_max: Optional[int] = None) -> Job:
         """Changes the wanted number of workers; returns the job."""
         workers = {"min": workers_min, "max": workers_min if workers_max is None else workers_max}
-        return self._call("PATCH", _path(job), {"workers": workers})
+        return self._job(self._call("PATCH", _path(job), {"workers": workers}))
 
-    def stop_job(self, job: str, reason: str = "", *, now: bool = False) -> Dict[str, Any]:
+    def stop_job(self, job: str, reason: str = "", *, now: bool = False) -> Job:
         """Ends a job with its grace, or without one; returns when it is stopping."""
-        return self._call("POST", _path(job, "/stop"), {"reason": reason, "now": now})
+        return self._job(self._call("POST", _path(job, "/stop"), {"reason": reason, "now": now}))
 
     def delete_job(self, job: str) -> None:
         """Removes the record of an ended job."""
@@ -138,12 +174,12 @@ class Client:
 
     def get_job_metrics(self, job: str) -> Dict[str, List[list]]:
         """The values that the job has reported: for each name a list of seconds since 1970, value,
-        generation."""
+        generation, step."""
         return self._call("GET", _path(job, "/metrics"))["metrics"]
 
     def wait_for_job_status(
         self, job: str, status: Iterable[str] = ENDED, timeout: Optional[float] = None
-    ) -> Dict[str, Any]:
+    ) -> Job:
         """Waits until the job is in one of the states, or has ended, and returns it.
 
         TimeoutError after ``timeout`` seconds; None = never.
@@ -242,22 +278,25 @@ class Client:
         if query:
             path += "?" + urllib.parse.urlencode(query)
 
-        def once() -> Any:
-            connection = self._connect()
-            try:
-                response = self._request(connection, method, path, body, headers)
-                try:
-                    text = response.read()
-                except (OSError, http.client.HTTPException) as e:
-                    raise ClientError(f"{self.url}: the answer is not whole: {e!r}", "unavailable") from e
-            finally:
-                connection.close()
-            try:
-                return json.loads(text) if text else None
-            except ValueError as e:
-                raise ClientError(f"{self.url} answers something else than JSON: is it a gateway?", "internal") from e
+        _, text = self._persist(lambda: self._fetch(method, path, body, headers))
+        try:
+            return json.loads(text) if text else None
+        except ValueError as e:
+            raise ClientError(f"{self.url} answers something else than JSON: is it a gateway?", "internal") from e
 
-        return self._persist(once)
+    def _fetch(
+        self, method: str, path: str, body: Any = None, headers: Optional[Dict[str, str]] = None
+    ) -> Tuple[str, bytes]:
+        """One request, and its whole answer: media type and text."""
+        connection = self._connect()
+        try:
+            response = self._request(connection, method, path, body, headers or {})
+            try:
+                return response.headers.get_content_type(), response.read()
+            except (OSError, http.client.HTTPException) as e:
+                raise ClientError(f"{self.url}: the answer is not whole: {e!r}", "unavailable") from e
+        finally:
+            connection.close()
 
     def _persist(self, once: Callable[[], Any]) -> Any:
         """Repeats a request until a gateway answers, or the patience is over."""
@@ -349,6 +388,28 @@ def _problem(status: int, text: bytes) -> ClientError:
     except (ValueError, KeyError, TypeError):
         code = "unavailable" if 502 <= status <= 504 else "internal"
         return ClientError(f"status {status}, and not from a gateway", code, status)
+
+
+def _spec(entrypoint: Any, workers: Any, spec: Dict[str, Any]) -> Dict[str, Any]:
+    """The job file of what submit_job takes."""
+    if isinstance(entrypoint, str):
+        entrypoint = shlex.split(entrypoint)
+    if entrypoint is not None:
+        spec["command"] = list(entrypoint)
+    spec.setdefault("name", _name(spec.get("command") or []))
+    if isinstance(workers, int):
+        workers = (workers, workers)
+    if not isinstance(workers, dict):
+        workers = {"min": workers[0], "max": workers[1]}
+    return {"workers": workers, **spec}
+
+
+def _name(command: Sequence[str]) -> str:
+    """The name of a job that has none: that of its script, else of its program."""
+    words = [w for w in command if not w.startswith("-")]
+    program = next((w for w in words if w.endswith(".py")), words[0] if words else "job")
+    stem = os.path.splitext(os.path.basename(program))[0].lower()
+    return re.sub("[^a-z0-9]+", "-", stem).strip("-")[:40] or "job"
 
 
 def _path(job: str, more: str = "") -> str:

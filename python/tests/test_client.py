@@ -94,6 +94,8 @@ class Clients(unittest.TestCase):
         self.assertEqual("succeeded", c.wait_for_job_status(job, timeout=60)["state"])
         self.assertEqual(lines, sorted(c.get_job_logs(job).splitlines()))
         self.assertEqual("rank 1 of 2\n", c.get_job_logs(job, rank="1"))
+        self.assertIn(f"<title id=\"title\">timeline of {job}</title>", c.timeline(job))
+        self.assertIn("src='data:image/svg+xml;base64,", c.get_job(job)._repr_html_())
         self.assertEqual([job], [j["job"] for j in c.list_jobs(text="WORLD_SIZE", state="succeeded")])
         kinds = []
         for _, e in c.events(job, type="job.*"):  # the fact follows the state
@@ -139,6 +141,23 @@ class Clients(unittest.TestCase):
         with self.assertRaises(module.ClientError) as e:
             self.client.get_job("../nodes")
         self.assertIn(e.exception.code, ("invalid", "not_found"))
+
+    def test_a_plan_submits_nothing(self):
+        c = self.client
+        before = {j["job"] for j in c.list_jobs()}
+        self.assertEqual(c.plan("python -u lab/Train_All.py --epochs 3")["spec"]["name"], "train-all")
+        self.assertEqual(c.plan(["/bin/true"])["spec"]["name"], "true")
+        waits = c.plan("sleep 60", workers=3, name="planned")
+        self.assertFalse(waits["fits"])
+        self.assertIn("planned would wait: it needs 3 slots", waits["plan"])
+        self.assertEqual(3, waits["forecast"]["workers"]["max"])
+        fits = c.plan_spec("name: planned\ncommand: [sleep, '60']\nworkers: {min: 1, max: 2}\n")
+        self.assertIn(fits["forecast"]["starts"], (True, False))  # other tests may have the slots
+        self.assertEqual(["sleep", "60"], fits["spec"]["command"])
+        with self.assertRaises(module.ClientError) as e:
+            c.plan([], name="X y")
+        self.assertIn("name", [f["path"] for f in e.exception.errors])
+        self.assertEqual(before, {j["job"] for j in c.list_jobs()})
 
     def test_a_published_command_is_answered(self):
         e = {

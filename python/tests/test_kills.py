@@ -1,7 +1,7 @@
 """A job with a sharded model whose workers are killed at random moments, and replaced: at any time the
 ranks have together what one process computes, and no step is lost or made again that counted.
 
-KILLS is how many are killed (6), SEED the seed of the moments.
+KILLS is how many are killed (4), SEED the seed of the moments.
 """
 
 import collections
@@ -19,7 +19,7 @@ from itertools import islice
 from .jobs import LIMIT, Job, script
 from .scripts.exact import known
 
-KILLS, SEED = int(os.environ.get("KILLS", "6")), int(os.environ.get("SEED", "1"))
+KILLS, SEED = int(os.environ.get("KILLS", "4")), int(os.environ.get("SEED", "1"))
 
 
 def without_steps(log):

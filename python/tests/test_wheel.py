@@ -120,6 +120,8 @@ class Wheel(unittest.TestCase):
         )
         with zipfile.ZipFile(self.wheel) as z:
             held = set(z.namelist())
+            programs = [i for i in z.infolist() if re.search(r"\.data/(scripts/regroup|data/libexec/regroup/mnist)$", i.filename)]
+        self.assertEqual([0o755, 0o755], [i.external_attr >> 16 & 0o777 for i in programs], programs)
         for name in ("libregroup.so", "py.typed", "torch/elastic/__init__.py"):
             self.assertIn("regroup/" + name, held)
         roots = {re.sub(r"^regroup_elastic-[\d.]+\.", "", n.partition("/")[0]) for n in held}
