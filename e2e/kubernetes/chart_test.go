@@ -38,7 +38,7 @@ var onGPUs = tree{
 
 // TestChart is one test, because a control plane takes a while to start.
 func TestChart(t *testing.T) {
-	p := startControlPlane(t)
+	p := startControlPlane(t, "testdata/stages.yaml")
 	p.addStorageClass(t)
 	for _, name := range []string{"node-a", "node-b", "node-c", "node-d"} {
 		p.addNode(t, name, nil)

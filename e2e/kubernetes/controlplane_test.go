@@ -29,7 +29,8 @@ type controlPlane struct {
 }
 
 // startControlPlane starts all components and waits until each is ready. They end with the test.
-func startControlPlane(t *testing.T) *controlPlane {
+// The stages are what kwok says of nodes and pods.
+func startControlPlane(t *testing.T, stages string) *controlPlane {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -80,14 +81,21 @@ func startControlPlane(t *testing.T) *controlPlane {
 	start(t, "kube-controller-manager", "--kubeconfig", p.kubeconfig, "--leader-elect=false", "--secure-port", "0",
 		"--service-account-private-key-file", key, "--root-ca-file", filepath.Join(certificates, "apiserver.crt"))
 	start(t, "kube-scheduler", "--kubeconfig", p.kubeconfig, "--leader-elect=false", "--secure-port", "0")
-	start(t, "kwok", "--kubeconfig", p.kubeconfig, "--config", "testdata/stages.yaml", "--manage-all-nodes", "--node-lease-duration-seconds", "40")
+	start(t, "kwok", "--kubeconfig", p.kubeconfig, "--config", stages, "--manage-all-nodes", "--node-lease-duration-seconds", "40")
 	return p
 }
 
-// start runs a tool until the test ends. What it has written is printed if the test fails.
+// start runs a tool until the test ends.
 func start(t *testing.T, tool string, args ...string) {
 	t.Helper()
-	path := filepath.Join("../../.tools/kubernetes", tool)
+	startProgram(t, filepath.Join("../../.tools/kubernetes", tool), args...)
+}
+
+// startProgram runs a program until the test ends. What it has written is printed if the test
+// fails.
+func startProgram(t *testing.T, path string, args ...string) {
+	t.Helper()
+	tool := filepath.Base(path)
 	log, err := os.Create(filepath.Join(t.TempDir(), tool+".log"))
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +145,14 @@ func freePorts(t *testing.T, n int) (ports []string) {
 // eventually calls holds until it returns nil, for two minutes at most.
 func eventually(t *testing.T, what string, holds func(context.Context) error) {
 	t.Helper()
+	within(t, 2*time.Minute, what, holds)
+}
+
+// within calls holds until it returns nil.
+func within(t *testing.T, limit time.Duration, what string, holds func(context.Context) error) {
+	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
 		if err := holds(ctx); err == nil || ctx.Err() == nil && !strings.Contains(err.Error(), "rate limiter") {
 			last = err // not that the time is over
 		}
