@@ -14,9 +14,14 @@ RUNS        ?= 20
 ORDERS      ?= 1000
 BASE        ?= $(shell git rev-parse -q --verify main || echo HEAD)
 FROM        ?= 1d4fddfb0b0866e1c6575b99a353ca4dc4dda755
-VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS     := -s -w -X main.version=$(VERSION)
-SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/*) go.mod go.sum
+NUMBER      := $(shell sed -nE 's/^const Number = "(.*)"$$/\1/p' internal/version/version.go)
+COMMIT      ?= $(shell git rev-parse -q --verify HEAD 2>/dev/null)
+# release = this commit has the tag of its version, and nothing is changed; dirty = something is.
+DESCRIBED   := $(shell git describe --tags --exact-match --match 'v$(NUMBER)' --dirty 2>/dev/null || git describe --always --dirty 2>/dev/null)
+STATE       := $(if $(filter v$(NUMBER),$(DESCRIBED)),release,$(if $(filter %-dirty,$(DESCRIBED)),dirty))
+STAMP       := github.com/regroup-io/regroup/internal/version
+LDFLAGS      = -s -w -X $(STAMP).commit=$(COMMIT) -X $(STAMP).state=$(STATE)
+SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/* deploy/systemd/regroup*) go.mod go.sum
 
 OTEL        := 1.30.0
 JAEGER      := $(TOOLS)/jaeger-v1.76.0/jaeger
@@ -29,11 +34,13 @@ WHEELS      := $(BIN)/linux-amd64 $(BIN)/linux-arm64
 
 # Packages that test-all tests without the race detector: their tests start processes, which make soak builds with it, or
 # nothing in them is concurrent.
-PLAIN       := regroup-io/regroup$$|/regroup/e2e/|/regroup/examples/|/(agent/worker|collective/kernel|collective/schedule|liveness|plan|registry/job|rendezvous/round)$$
+PLAIN       := regroup-io/regroup$$|/regroup/e2e/|/regroup/examples/|/(agent/preflight|agent/worker|collective/kernel|collective/schedule|liveness|plan|registry/job|rendezvous/round)$$
 # Packages that it tests with the race detector and without: these tests of theirs do one thing after the other and become ten
 # times as slow with it, or are random histories, of which half are enough with it.
 BOTH        := /regroup/elastic(/checkpoint)?$$
 NOT_RACE    := TestASetIsWholeAfterACrashAtAnyWrite|TestAGoodCheckpointIsFoundAfterACrashAtAnyWrite|TestDamageOfPartsIsFound|TestAShardedStateUnderKillsAndJoins/_1[0-9]_
+# Two minutes of jobs that are killed, which show little that other tests do not: make test and make soak run them.
+NOT_ALL     := ^TestTutorials$$
 # Packages whose tests need root, Python, gcc or brokers, or more than a few seconds.
 NOT_QUICK   := /regroup/(e2e|examples|agent|elastic|jetstream|collective|cmd|client)(/|$$)
 # Four processes that do nothing but use the processors, for as long as the recipe's shell.
@@ -45,7 +52,7 @@ BENCH        = $(GO) run ./e2e/bench $(@:bench-%=%) -out docs/benchmarks.md
 # What some verbs install first, by the names of deploy/setup.sh.
 INSTALLED   := hatch net mpi node browser jaeger
 
-.PHONY: $(INSTALLED) torch test-race test-plain test-go $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(INSTALLED) torch test-race test-plain test-pure $(shell sed -nE 's/^([a-z0-9-]+):.*#[:\#] .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## Every day: list the verbs
 	@sed -nE 's/^([a-z0-9-]+):.*## ([^:]+): (.*)/\2\t\1\t\3/p' $(MAKEFILE_LIST) | awk -F'\t' '!($$1 in verbs) {groups[++n] = $$1} \
@@ -101,12 +108,34 @@ $(BIN)/libregroup.so: $(SOURCES) $(wildcard collective/cabi/*.[ch] collective/ca
 wheel: build libregroup hatch ## Build: python/dist/regroup_elastic-*.whl with the binary and the C library, for this machine and its glibc (no network)
 	@cd python && $(PYTHON) -m hatchling build -c -t wheel
 
-wheels: setup hatch $(WHEELS:%=%/regroup) $(WHEELS:%=%/libregroup.so) ## Build: the same for x86_64 and aarch64, from glibc 2.17 on, in python/dist/release
+wheels: setup hatch $(WHEELS:%=%/regroup) $(WHEELS:%=%/mnist) $(WHEELS:%=%/libregroup.so) ## Build: the same for x86_64 and aarch64, from glibc 2.17 on, and the source distribution, in python/dist/release
 	@rm -rf python/dist/release
 	@cd python && for folder in $(WHEELS); do WHEEL_BINARIES=$(CURDIR)/$$folder $(PYTHON) -m hatchling build -t wheel -d dist/release; done
+	@cd python && REGROUP_STAMP='$(COMMIT) $(STATE)' $(PYTHON) -m hatchling build -t sdist -d dist/release && chmod 0644 dist/release/*
 
 $(BIN)/linux-%/regroup: $(SOURCES)
 	@CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/regroup
+
+$(BIN)/linux-%/mnist: $(SOURCES)
+	@CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -ldflags '-s -w' -o $@ ./examples/mnist
+
+$(BIN)/linux-%/counter: $(SOURCES)
+	@CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -ldflags '-s -w' -o $@ ./examples/counter
+
+RELEASE = $(GO) run -C deploy/release .
+
+# The binaries are built again: those that are there may be of the commit before the tag.
+release: setup hatch ## Build: everything that a release has, into dist/: the commit must have the tag of its version (docs/release.md; COSIGN_KEY=FILE signs)
+	@deploy/setup.sh image
+	@$(RELEASE) check
+	@rm -rf $(WHEELS)
+	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); $(MAKE) --no-print-directory wheels $(WHEELS:%=%/counter); \
+	  mkdir -p $(BIN)/images; for arch in amd64 arm64; do for target in regroup agent; do \
+	  ARCH=$$arch VERSION=$(NUMBER) deploy/image.sh $$target $(BIN)/images/$$target-$$arch.tar >/dev/null; done; done
+	@$(RELEASE) assemble -dist $(CURDIR)/dist $(if $(COSIGN_KEY),-key $(if $(findstring ://,$(COSIGN_KEY)),$(COSIGN_KEY),$(abspath $(COSIGN_KEY))))
+
+version: ## Build: put a version into every file that has it (VERSION=0.2.0; DATE=2026-12-31 when it is released)
+	@$(RELEASE) version -date '$(DATE)' '$(VERSION)'
 
 $(BIN)/linux-amd64/libregroup.so: TARGET = x86_64-linux-gnu.2.17
 $(BIN)/linux-arm64/libregroup.so: TARGET = aarch64-linux-gnu.2.17
@@ -132,8 +161,15 @@ test-torch: build libregroup torch ## Every day: what the rest of PyTorch does w
 	@PYTHON_TORCH=$(PYTHON_TORCH) $(GO) test -count=1 ./e2e/tcpstore
 	@$(MAKE) --no-print-directory e2e-integrations
 
-e2e-integrations: build libregroup $(TOOLS)/torch-$(TORCH)/integrations #: the examples for transformers, accelerate, Lightning, FSDP2 and DDP, with torchrun and with a worker that is killed (a part of test-torch)
+e2e-integrations: build libregroup $(TOOLS)/torch-$(TORCH)/integrations e2e-trackers #: the examples for transformers, accelerate, Lightning, FSDP2 and DDP, with torchrun and with a worker that is killed; runs of trackers (a part of test-torch)
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/torch-$(TORCH)/bin/python -W ignore -m unittest integrations.test_integrations
+
+e2e-trackers: build $(TOOLS)/trackers/ready #: a job that loses a worker, in runs of TensorBoard, MLflow and Weights & Biases, read back from their files (a part of integrations)
+	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(TOOLS)/trackers/bin/python -W ignore -m unittest integrations.test_watch
+
+$(TOOLS)/trackers/ready: python/integrations/trackers.txt | hatch
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet --no-deps -r $<
+	@touch $@
 
 $(TOOLS)/torch-$(TORCH)/ready: | hatch
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet torch==$(TORCH) numpy
@@ -180,7 +216,7 @@ test: setup torch net node build ## Two that a newcomer needs: every level up to
 	@$(GO) test -p $$(($$(nproc) + 1)) -timeout 30m ./...
 
 quick: $(TOOLS)/golangci-lint ## Every day: while you write: lint of what differs from BASE, and the tests that need only Go (no root, no PyTorch, no brokers)
-	@packages=$$({ git diff --name-only --diff-filter=d $(BASE) -- '*.go'; git ls-files -o --exclude-standard -- '*.go'; } | sed -nE '/^deploy\/helm\/check\//d; s,(.*)/[^/]*,./\1,p; s,^[^/.]+\.go$$,.,p' | sort -u); \
+	@packages=$$({ git diff --name-only --diff-filter=d $(BASE) -- '*.go'; git ls-files -o --exclude-standard -- '*.go'; } | sed -nE '/^deploy\/(helm|grafana|otel)\/check\//d; s,(.*)/[^/]*,./\1,p; s,^[^/.]+\.go$$,.,p' | sort -u); \
 	  if [ -n "$$packages" ]; then $(TOOLS)/golangci-lint run $$packages; fi
 	@$(GO) test -skip TestWorkedChanges $$($(GO) list ./... | grep -Ev '$(NOT_QUICK)')
 
@@ -188,13 +224,15 @@ test-race: setup torch net node build # packages with goroutines of their own, w
 	@$(GO) test -race -timeout 30m -skip '$(NOT_RACE)' $$($(GO) list ./... | grep -Ev '$(PLAIN)')
 
 test-plain: setup torch net node build # the others; most of these wait for processes most of their time
-	@$(GO) test -timeout 30m $$($(GO) list ./... | grep -E '$(PLAIN)|$(BOTH)')
+	@$(GO) test -timeout 30m -skip '$(NOT_ALL)' $$($(GO) list ./... | grep -E '$(PLAIN)|$(BOTH)')
 
-test-go: # one after the other, so that the Python package, which takes longest, has a place from the start
-	@failed=; for part in test-plain 'sim SEEDS=400' test-race; do $(MAKE) --no-print-directory $$part || failed=yes; done; test -z "$$failed"
+test-pure: # one after the other, beside the Python package, which takes longest
+	@failed=; for part in 'sim SEEDS=400' test-race; do $(MAKE) --no-print-directory $$part || failed=yes; done; test -z "$$failed"
 
-test-all: setup torch net node hatch build libregroup ## Every day: what every change must pass, side by side: concurrent packages with the race detector, all others without, the Python package, 400 seeds of the simulation
-	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j 2 python-test test-go
+# What starts clusters of processes comes first and alone: it waits more than it computes.
+test-all: setup torch net node hatch build libregroup ## Every day: what every change must pass: packages that start processes, then side by side concurrent ones with the race detector, the Python package, 400 seeds of the simulation
+	@failed=; $(MAKE) --no-print-directory test-plain || failed=yes; \
+	  $(MAKE) --no-print-directory --keep-going --output-sync=target -j 2 python-test test-pure || failed=yes; test -z "$$failed"
 
 soak: setup torch net node build ## What takes long: what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
 	@$(BUSY); $(GO) test -race -count=1 -timeout 90m ./...
@@ -210,7 +248,7 @@ e2e-local: build torch node #: real processes: kill every role in turn
 e2e-network: build net #: real processes on hosts of their own: links cut, packets lost, processes frozen (Linux, root)
 	@$(GO) test -count=1 -timeout 20m -v ./e2e/network
 
-e2e-dashboard: build browser #: the dashboard in a browser: every page without errors and faults of accessibility, an incident within a second, 4,096 simulated workers (SHOTS=DIR keeps pictures)
+e2e-dashboard: build browser #: the dashboard in a browser: every page without errors and faults of accessibility, an incident within a second, 4,096 simulated workers (SHOTS=DIR keeps pictures; OUTAGE=240: the server is away for so many seconds)
 	@cd e2e/dashboard && node --test --test-concurrency=1 --test-reporter=spec dashboard.test.mjs many.test.mjs
 
 e2e-upgrade: setup #: a cluster of an older build (FROM=COMMIT) is replaced by this one, process by process, under running jobs, and its services taken back
@@ -243,6 +281,17 @@ e2e-slurm: build torch #: the batch script for Slurm on a cluster of this machin
 
 e2e-kubernetes: build #: the Helm chart on a control plane of Kubernetes with simulated nodes: installed, drained, upgraded (builds Kubernetes once, a quarter of an hour)
 	@deploy/e2e-kubernetes.sh
+
+e2e-queues: build #: the files of deploy/queues for Kubernetes, with Kueue, JobSet and Kubeflow Trainer: pods are processes that train, and come and go as the queue says (builds the controllers once, half an hour)
+	@deploy/e2e-kubernetes.sh queues
+
+e2e-recipes: build net $(TOOLS)/recipes/ready #: the files of deploy/queues for SkyPilot and dstack, by their parsers, and for Ray, on two local nodes
+	@unshare --map-root-user --net --pid --fork --kill-child --mount-proc \
+	  bash -c 'ip link set lo up && exec $(TOOLS)/recipes/bin/python -W ignore e2e/recipes/check.py'
+
+$(TOOLS)/recipes/ready: e2e/recipes/requirements.txt | hatch
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet -r $<
+	@touch $@
 
 e2e-cgroup2: setup #: the tests of agent/proc on an emulated kernel with control groups of version 2, at their top and in a delegated group
 	@deploy/e2e-cgroup2.sh
@@ -298,6 +347,17 @@ $(BIN)/gpucheck: $(SOURCES)
 e2e-chart: build #: lint the Helm chart, render it, and decode its objects as strictly as an API server does
 	@cd deploy/helm/check && $(GO) test -count=1 ./...
 
+e2e-release: setup hatch $(TOOLS)/golangci-lint #: the workflows by actionlint, and a release made twice from clones of the last commit: the same bytes, a whole SBOM, wheel and source distribution in each Python of this machine (KEEP=DIR keeps it; cosign on PATH: signed too)
+	@deploy/setup.sh image
+	@cd deploy/release && $(TOOLS)/golangci-lint run -c $(CURDIR)/.golangci.yml ./... && $(GO) test -count=1 ./...
+	@$(GO) run ./e2e/release $(if $(KEEP),-keep $(abspath $(KEEP)))
+
+e2e-collector: build #: the sample of an OpenTelemetry Collector: spans, metrics and output of a job come through it, by gRPC and HTTP
+	@cd deploy/otel/check && $(GO) test -count=1 ./...
+
+e2e-grafana: setup #: the dashboard for Grafana, by its schema, by the parser of Prometheus and by the series that a gateway has
+	@cd deploy/grafana/check && $(GO) test -count=1 ./...
+
 e2e-alerts: build #: check and try the alert rules with promtool, and what a gateway tells Prometheus
 	@deploy/setup.sh promtool
 	@deploy/prometheus/check.sh
@@ -312,6 +372,27 @@ $(TOOLS)/golangci-lint:
 
 fmt: $(TOOLS)/golangci-lint ## Every day: format
 	@$(TOOLS)/golangci-lint fmt ./...
+
+docs: $(TOOLS)/docs/ready deploy/docs/node_modules ## Build: the site of README.md and docs/, with a search, into bin/docs; a dead link fails it
+	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/docs/bin/mkdocs build --strict -f deploy/docs/mkdocs.yaml
+	@echo "file://$(CURDIR)/$(BIN)/docs/index.html (search needs a server: python3 -m http.server -d $(BIN)/docs)"
+
+docs-version: $(TOOLS)/docs/ready deploy/docs/node_modules ## Build: the site as one of several versions, on the branch gh-pages (VERSION=0.1.0 ALIAS=latest PUSH=--push)
+	@NO_MKDOCS_2_WARNING=1 PATH="$(TOOLS)/docs/bin:$$PATH" mike deploy -F deploy/docs/mkdocs.yaml --update-aliases $(PUSH) $(VERSION) $(ALIAS)
+	@$(if $(ALIAS),PATH="$(TOOLS)/docs/bin:$$PATH" mike set-default -F deploy/docs/mkdocs.yaml $(PUSH) $(ALIAS))
+
+pictures: build browser $(TOOLS)/docs/ready ## Build: the pictures of the documentation and a recording of the demo anew, in docs/pictures, from live runs
+	@cd e2e/dashboard && node pictures.mjs $(CURDIR)/docs/pictures
+	@state=$$(mktemp -d); trap 'rm -rf "$$state"' EXIT; TERM=xterm-256color $(TOOLS)/docs/bin/asciinema rec --quiet --overwrite --cols 120 --rows 36 --env '' --title 'regroup demo' \
+	  --command "$(BIN)/regroup demo --state-dir $$state" docs/pictures/demo.cast </dev/null
+
+deploy/docs/node_modules: deploy/docs/package-lock.json | node
+	@cd $(@D) && npm ci --silent --no-fund --no-audit
+	@touch $@
+
+$(TOOLS)/docs/ready: deploy/docs/requirements.txt | hatch
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet --no-deps -r $<
+	@touch $@
 
 man: build ## Build: the manual pages, into bin/man
 	@$(BIN)/regroup docs man $(BIN)/man

@@ -164,7 +164,7 @@ func (a *Agent) placeErrorFile(s worker.StartProcess) string {
 }
 
 func (a *Agent) output(s worker.StartProcess, stream string, lines []output.Line) {
-	l := logs.Line{Job: s.Job, Place: s.Place, Rank: ident.NoRank, Generation: s.Generation, Stream: stream}
+	l := logs.Line{Job: s.Job, Place: s.Place, Rank: ident.NoRank, Generation: s.Generation, Stream: stream, Trace: s.Env[workerprotocol.EnvTraceparent]}
 	if w, ok := a.snapshot.Load().workers[s.Worker]; ok {
 		l.Rank, l.LocalRank, l.Generation = w.Rank, w.LocalRank, w.Generation
 	}

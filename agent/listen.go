@@ -65,6 +65,7 @@ func (a *Agent) listen(work context.Context) {
 	}
 	a.tasks.Go(func() error { a.register(work); return nil })
 	a.tasks.Go(func() error { a.heartbeats(work); return nil })
+	a.tasks.Go(func() error { a.reportUsage(work); return nil })
 	a.tasks.Go(func() error { a.expireKept(work); return nil })
 	a.tasks.Go(func() error { a.lease.run(work); return nil })
 	a.tasks.Go(func() error { return a.lease.watchOutage(work) })

@@ -16,7 +16,8 @@ type Webhook struct {
 	Types     []string    `json:"types"`
 	Job       ident.JobID `json:"job,omitempty"`
 	Created   time.Time   `json:"created"`
-	Handshake string      `json:"handshake"` // optional, required or off
+	Form      string      `json:"form,omitempty"` // cloudevent, slack or teams; empty = cloudevent
+	Handshake string      `json:"handshake"`      // optional, required or off
 	Rate      int         `json:"rate,omitempty"`
 	Target    struct {
 		Granted   bool      `json:"granted"` // it has agreed to get facts
@@ -47,6 +48,7 @@ type NewWebhook struct {
 	Types     []string    `json:"types,omitempty"`
 	Job       ident.JobID `json:"job,omitempty"`
 	Secret    string      `json:"secret,omitempty"`
+	Form      string      `json:"form,omitempty"`
 	Token     string      `json:"token,omitempty"`
 	Handshake string      `json:"handshake,omitempty"`
 	Rate      int         `json:"rate,omitempty"`

@@ -130,6 +130,10 @@ type Straggler = control.Straggler
 // known.
 func (c *Communicator) Slowest() (Straggler, bool) { return c.session.Slowest() }
 
+// Waited returns the part of the last second or so, 0 to 1, for which this rank's operations slept
+// until another rank sent something; nil = unknown.
+func (c *Communicator) Waited() *float64 { return c.session.Waited() }
+
 // Stragglers returns the neighbours of this rank that had not begun its newest operation at their
 // last heartbeat: a rank that waits, waits for one of them, or for one that a rank in between waits
 // for.

@@ -5,6 +5,7 @@
 . deploy/until.sh
 
 export COMPOSE_PROJECT_NAME=regroup-e2e COMPOSE_FILE=deploy/compose.yaml TAG=latest
+export GATEWAY_PORT= # any: a cluster may run here already
 
 # images CONTEXT TAG: of the binaries in CONTEXT/bin.
 images() {
@@ -51,7 +52,7 @@ down() {
 }
 
 container() { docker compose ps -q "$1" | head -n 1; }
-address() { docker inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' "$1"; }
+address() { docker inspect -f "{{with index .NetworkSettings.Networks \"${COMPOSE_PROJECT_NAME}_regroup\"}}{{.IPAddress}}{{end}}" "$1"; }
 api() { # api PATH [ARG...]: asks the gateway, over TLS
   local path=$1
   shift

@@ -11,8 +11,8 @@ engine_up
 make build
 images . before
 NEXT=$(mktemp -d)
-version=$(bin/regroup version -o json | jq -r .version)-next
-make build BIN="$NEXT/bin" VERSION="$version"
+make build BIN="$NEXT/bin" COMMIT=next
+version=$("$NEXT/bin/regroup" version -o json | jq -r .version)
 images "$NEXT" after
 
 export TAG=before

@@ -14,6 +14,7 @@
 #   deploy/setup.sh containers  what the tests in containers ask the gateway with
 #   deploy/setup.sh base    what makes an image of Debian's packages, for the test of PyTorch in containers
 #   deploy/setup.sh kubernetes  a control plane of Kubernetes and kwok, into .tools, for the test of the chart
+#   deploy/setup.sh queues  the same with the controllers of Kueue, JobSet and Kubeflow Trainer, for the test of deploy/queues
 #   deploy/setup.sh kernel  an emulator, and a kernel for it in .tools, for the tests of control groups of version 2
 set -euo pipefail
 
@@ -129,5 +130,21 @@ kubernetes)
   mv $tools/server $tools/etcd # etcd's main package is named so
   cp go.sum $tools/built-of
   ;;
-*) fail "usage: deploy/setup.sh go|hatch|mpi|check|slurm|net|node|browser|promtool|jaeger|image|containers|base|kernel|kubernetes" ;;
+queues)
+  "$0" kubernetes
+  cd "$(dirname "$0")/../e2e/kubernetes"
+  tools=$(cd ../../.tools/kubernetes && pwd)
+  cmp -s testdata/controllers.txt "$tools/controllers-of" && exit 0
+  echo "setup: building controllers of queues (ten minutes on two cores, once)"
+  grep -v '^#' testdata/controllers.txt | while read -r module version main definitions; do
+    at=$(go mod download -json "$module@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+    program=$([ "$main" = . ] && basename "$module" || basename "$main")
+    (cd "$at" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$tools/$program" "./$main")
+    for part in crd crds webhook; do
+      [ ! -d "$at/$definitions/$part" ] || { rm -rf "$tools/$program.d/${part%s}" && mkdir -p "$tools/$program.d" && cp -r --no-preserve=mode "$at/$definitions/$part" "$tools/$program.d/${part%s}"; }
+    done
+  done
+  cp testdata/controllers.txt "$tools/controllers-of"
+  ;;
+*) fail "usage: deploy/setup.sh go|hatch|mpi|check|slurm|net|node|browser|promtool|jaeger|image|containers|base|kernel|kubernetes|queues" ;;
 esac

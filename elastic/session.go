@@ -183,6 +183,7 @@ func (s *Session) reportProgress() {
 	if slow, ok := s.comm.Slowest(); ok {
 		r.Slowest = &workerprotocol.Straggler{Rank: slow.Rank, Share: slow.Share}
 	}
+	r.Waited = s.comm.Waited()
 	if s.first == nil || s.state.step == s.state.replica.Last().Step {
 		s.reporter.Progress(&r)
 		return

@@ -42,8 +42,7 @@ type NodeHello struct {
 }
 
 // LeaseRenew asks for the lease of an agent (verb renew): the right to have processes run for some
-// time from when it was sent. Without a node it asks for nothing, and only proves that discovery
-// can be reached.
+// time from when it was sent. Without a node it only proves that discovery can be reached.
 type LeaseRenew struct {
 	Node        ident.NodeID      `json:"node,omitempty"`
 	Incarnation ident.Incarnation `json:"incarnation,omitempty"`

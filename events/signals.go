@@ -61,6 +61,8 @@ type Progress struct {
 	Ledger      *Ledger           `json:"ledger,omitempty"` // as of the last commit, when it has changed
 	Commit      *tables.Commit    `json:"commit,omitempty"`
 	Slowest     *Straggler        `json:"slowest,omitempty"` // of this generation, as far as this worker knows
+	// Waited is the part of its time of late, 0 to 1, in which it waited for others; nil = unknown.
+	Waited *float64 `json:"waited,omitempty"`
 	// Redundancy is what this worker has said last in this generation; nil = nothing.
 	Redundancy *RedundancyReport `json:"redundancy,omitempty"`
 	Known      *Redundancy       `json:"-"` // set by the receiving replica: the newest of the job

@@ -249,8 +249,7 @@ func Services() []Service {
 // other client may use them.
 func (s Service) Durables() []string { return []string{s.Name, s.Name + "-cmd", s.Name + "-evt"} }
 
-// Consumes returns the streams on which the service has consumers: those of the events that it
-// reads.
+// Consumes returns the streams on which the service has consumers, of the events that it reads.
 func (s Service) Consumes() []string {
 	var all []string
 	for _, row := range Catalog() {

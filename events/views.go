@@ -257,8 +257,7 @@ func (v *JobView) EndWorkers(detail string) {
 // and its exit replaces the detail.
 const StillRunning = "still ran when the job ended"
 
-// ExitsMissing reports whether a job has ended before some of its workers, whose exits are not
-// known yet.
+// ExitsMissing reports whether a job has ended before the exits of some of its workers are known.
 func (v JobView) ExitsMissing() bool {
 	return v.State.Terminal() && slices.ContainsFunc(v.Workers, func(w tables.WorkerView) bool { return w.Detail == StillRunning })
 }

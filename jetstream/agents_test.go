@@ -13,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/events/broker"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/usage"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 )
@@ -50,6 +51,7 @@ func TestSignalsCrossAccounts(t *testing.T) {
 		"a notice":            {events.AllNotices, events.NoticeSubject("demo"), []string{"agent-a", "agent-b", "all", "rendezvous"}, []string{"agent-a", "agent-b", "rendezvous", "all"}, false},
 		"a notice of a guest": {events.AllNotices, events.NoticeSubject("demo"), []string{"guest", "guest-d", "rendezvous"}, []string{"guest", "guest-d", "rendezvous"}, false},
 		"progress":            {events.AllProgress, events.ProgressSubject("demo"), []string{"agent-a", "agent-b", "guest", "all"}, readers, false},
+		"what is used":        {usage.All, usage.Subject("node-a"), []string{"agent-a", "all"}, []string{"gate"}, false},
 		"who comes":           {events.RendezvousStatusSubject("demo"), events.RendezvousStatusSubject("demo"), []string{"rendezvous"}, []string{"guest", "guest-d"}, true},
 	} {
 		t.Run(what, func(t *testing.T) {

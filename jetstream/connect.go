@@ -79,7 +79,8 @@ type Conn struct {
 	dialer  presence.Dialer
 	creds   *identity.File // nil = none
 
-	refusals atomic.Int64 // how often a server has refused the user since the last connection
+	forbidden atomic.Pointer[string] // the newest message that a server has not permitted
+	refusals  atomic.Int64           // how often a server has refused the user since the last connection
 }
 
 // Connect waits until the connection is established, or ctx ends: Unavailable with the last reason.
@@ -241,7 +242,11 @@ func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	}
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		c.refused.note(err.Error())
-		c.log.Error("NATS refused a message for want of permission", "reason", err.Error())
+		level, reason := slog.LevelError, err.Error()
+		if before := c.forbidden.Swap(&reason); before != nil && *before == reason { // such as a signal that is sent again and again
+			level = slog.LevelDebug
+		}
+		c.log.Log(context.Background(), level, "NATS refused a message for want of permission", "reason", reason)
 		return
 	}
 	subject := ""

@@ -138,3 +138,17 @@ func TestNothingIsLostWhileCredentialsChange(t *testing.T) {
 		return slices.Equal(got, want)
 	})
 }
+
+// TestARefusalThatRepeatsIsSaidOnce, until another message is refused.
+func TestARefusalThatRepeatsIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	g, log := newGuarded(t), &lines{}
+	c, _, _, _ := g.connectElsewhere(t, access.RoleViewer, log.logger())
+	for _, subject := range []string{events.HeartbeatSubject("node-a"), events.HeartbeatSubject("node-a"), events.HeartbeatSubject("node-a"), events.NoticeSubject("demo")} {
+		jetstreamtest.Must(t, c.Ports().Signals.Send(subject, []byte("{}")))
+	}
+	jetstreamtest.Await(t, "the last refusal is logged", func() bool { return log.count("sig.notice.demo") > 0 })
+	if n := log.count("sig.heartbeat.node-a"); n != 1 {
+		t.Errorf("the first was logged %d times, want once", n)
+	}
+}

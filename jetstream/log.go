@@ -64,7 +64,7 @@ func (p logPort) Next(ctx context.Context, stream, subject string, from uint64) 
 
 // Follow implements broker.Log.
 func (p logPort) Follow(ctx context.Context, f broker.Follow, fn func(broker.Stored) error, caughtUp func()) error {
-	r := reading{stream: f.Stream, subjects: f.Subjects, next: 1, lasts: f.Start == broker.FromLast}
+	r := reading{stream: f.Stream, subjects: f.Subjects, next: 1}
 	if f.Start == broker.FromSequence {
 		r.next = max(f.Sequence, 1)
 	}
@@ -96,7 +96,6 @@ func (p logPort) Follow(ctx context.Context, f broker.Follow, fn func(broker.Sto
 			handler = fn(m)
 			return handler
 		}, func() error {
-			r.lasts = false
 			if !caughtUpCalled && caughtUp != nil {
 				caughtUp()
 			}
@@ -120,9 +119,10 @@ var retryPause = wait.Backoff{First: 50 * time.Millisecond, Max: time.Second}
 const retryCalm = 5 * time.Second
 
 // repeat runs do until ctx ends, the connection is closed, or do fails permanently. The context of
-// do ends with ctx or with the present connection. Errors are logged when they change.
+// do ends with ctx or with the present connection. An attempt that fails is no warning unless the
+// next one fails too, and then one when the error changes.
 func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Context) error) error {
-	retry, logged := retryPause, ""
+	retry, failures, logged := retryPause, 0, ""
 	for {
 		if c.state.await(ctx) != nil {
 			return c.state.hold(ctx)
@@ -145,10 +145,14 @@ func (c *Conn) repeat(ctx context.Context, what string, do func(ctx context.Cont
 			return err
 		case time.Since(began) > retryCalm:
 			retry.Reset()
-			logged = ""
+			failures, logged = 0, ""
 			fallthrough
 		default:
-			if err != nil && err.Error() != logged {
+			switch failures++; {
+			case err == nil:
+			case failures == 1:
+				c.log.Info("reading is interrupted, beginning again", "what", what, "reason", err.Error())
+			case err.Error() != logged:
 				logged = err.Error()
 				c.log.Warn("reading is interrupted, beginning again", "what", what, "reason", logged)
 			}

@@ -176,7 +176,9 @@ func codedAPI(what string, api *js.APIError, err error) error {
 		return errcode.Errorf(errcode.TooLarge, "%s: larger than the stream takes: %w", what, err)
 	case apiNoResources, apiNoStorage, apiStoreFailed:
 		return errcode.Errorf(errcode.Unavailable, "%s: the NATS server stores nothing more, its limit or disk is full: %w", what, err)
-	case js.JSErrCodeStreamNotFound, apiNoPeers, apiNoLeader, apiNotLeader, apiInProcess, js.JSErrCodeConsumerNotFound:
+	case apiInProcess:
+		return errcode.Errorf(errcode.Unavailable, "%s: the stream's leader has not stored an earlier try yet, most of its brokers have not answered it: %w", what, err)
+	case js.JSErrCodeStreamNotFound, apiNoPeers, apiNoLeader, apiNotLeader, js.JSErrCodeConsumerNotFound:
 		return errcode.Errorf(errcode.Unavailable, "%s: %w", what, err)
 	}
 	switch {

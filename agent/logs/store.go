@@ -56,7 +56,8 @@ type Line struct {
 	Generation ident.Generation // 0 = none yet
 	Stream     string           // stdout or stderr
 	Text       string
-	Open       bool // the next line of the same worker and stream replaces it
+	Open       bool   // the next line of the same worker and stream replaces it
+	Trace      string // traceparent of the span of its process
 }
 
 // Prefix returns what a terminal shows before the line: [node r2 g3].

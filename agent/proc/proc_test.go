@@ -349,6 +349,7 @@ func TestEnvironmentKeepsTheControlPlaneOut(t *testing.T) {
 	r := newRig(t, Options{Environ: []string{
 		"PATH=" + os.Getenv("PATH"), "NATS_URL=secret", "REGROUP_SERVER=secret", "RANK=9", "HOME=/h", "OMP_NUM_THREADS=4",
 		"REGROUP_CHECKPOINT_DIR=/c", "REGROUP_GPU=0", "REGROUP_TOKEN=secret", "HOROVOD_FUSION_THRESHOLD=0", "HOROVOD_RANK=9", "TORCHELASTIC_RUN_ID=other",
+		"NOTIFY_SOCKET=/run/systemd/notify", "WATCHDOG_USEC=30000000", "WATCHDOG_PID=1",
 	}})
 	r.startWith(worker.StartProcess{
 		Worker: r.id, Command: []string{"env"}, Env: map[string]string{"REGROUP_JOB": "j", "HOME": "/w", "REGROUP_GPU": "1"},

@@ -59,7 +59,11 @@ func lookup(command []string, dir string, env []string) (string, error) {
 	if denied != nil {
 		return "", named(denied, name)
 	}
-	return "", &StartError{ExitCode: 127, Detail: "no such file: " + name + " (not found in PATH)"}
+	hint := ""
+	if strings.HasSuffix(name, ".py") {
+		hint = "; a script of Python is started by: python " + name
+	}
+	return "", &StartError{ExitCode: 127, Detail: "no such file: " + name + " (not found in PATH)" + hint}
 }
 
 func executable(path string) error {
@@ -100,10 +104,13 @@ func startError(err error, s worker.StartProcess) error {
 // inherited reports whether a worker may inherit a variable of the agent. Variables that the agent
 // sets for workers may come from a launcher under which the agent itself runs, and are not
 // inherited. Regroup's own may hold the address and the credentials of the control plane, which no
-// worker gets; only the settings of workers are inherited.
+// worker gets; only the settings of workers are inherited. What systemd waits for from the agent no
+// worker may say.
 func inherited(name string) bool {
 	switch {
 	case spec.AgentSets(name), strings.HasPrefix(name, "NATS_"), strings.HasPrefix(name, "HOROVOD_GLOO_RENDEZVOUS_"):
+		return false
+	case slices.Contains([]string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}, name):
 		return false
 	case strings.HasPrefix(name, "REGROUP_"):
 		return spec.WorkerSetting(name)

@@ -32,7 +32,7 @@ func (in WorkerReported) apply(t *transition) {
 	if r.Step > 0 || j.inProcess() { // a program that reports steps may report values alone
 		w.progress.Step, w.progress.Samples, w.steppedAs = r.Step, r.Samples, w.ref.Generation
 	}
-	w.progress.Slowest = straggler(r.Slowest, w.world)
+	w.progress.Slowest, w.progress.Waited = straggler(r.Slowest, w.world), waited(r.Waited)
 	w.recordMetrics(r.Metrics, stepOf(r.MetricsStep, r.Step))
 	if !j.inProcess() && r.Step > 0 && w.steppedIn < w.ref.Generation && w.ready == w.ref.Generation {
 		w.steppedIn = w.ref.Generation
@@ -153,7 +153,7 @@ func (t *transition) scheduleProgress(w *incarnation) {
 func (t *transition) sendProgress(w *incarnation) {
 	p := w.progress
 	if w.steppedAs != p.Generation { // the steps are of a generation before
-		p.Step, p.Samples, p.Slowest = 0, 0, nil
+		p.Step, p.Samples, p.Slowest, p.Waited = 0, 0, nil, nil
 	}
 	p.Metrics, p.MetricSteps = w.metrics(p.Step)
 	p.Redundancy = w.redundancyReport(p.Generation, t.now)
@@ -181,4 +181,12 @@ func straggler(s *workerprotocol.Straggler, world int) *events.Straggler {
 		return nil
 	}
 	return &events.Straggler{Rank: ident.Rank(s.Rank), Share: s.Share}
+}
+
+// waited returns the part of its time that a worker says it has waited; an invalid one is unknown.
+func waited(share *float64) *float64 {
+	if share == nil || !(*share >= 0 && *share <= 1) {
+		return nil
+	}
+	return share
 }

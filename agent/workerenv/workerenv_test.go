@@ -50,7 +50,7 @@ func TestOnlyWhatTheAgentSetsIsRefused(t *testing.T) {
 func TestEverySettingOfWorkersReachesThem(t *testing.T) {
 	found := map[string]string{}
 	name := regexp.MustCompile(`["'](REGROUP_[A-Z_]+)["']`)
-	launchers := []string{"_companion.py", "rendezvous_handler.py", "client.py"} // read by those who start jobs, not by workers
+	launchers := []string{"_companion.py", "rendezvous_handler.py", "client.py", "watch.py"} // read by those who start jobs, not by workers
 	for _, root := range []string{"../../python/regroup", "../../elastic", "../../collective", "../../internal/workerprotocol"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {

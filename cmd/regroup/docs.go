@@ -96,7 +96,7 @@ func environmentPage() (string, error) {
 	} {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v[0], v[1], code(v[2]), v[3])
 	}
-	b.WriteString("\nAlso `TRACEPARENT`, the trace that a command is part of; `NO_COLOR`, `CLICOLOR_FORCE`, `TERM`; `XDG_STATE_HOME`, `XDG_RUNTIME_DIR`; and those of OpenTelemetry, `OTEL_*`. `REGROUP_BINARY` is the path of this program for torchrun's own agents ([torchrun.md](torchrun.md#stock-agents)).\n")
+	b.WriteString("\nAlso `TRACEPARENT`, the trace that a command is part of; `NO_COLOR`, `CLICOLOR_FORCE`, `TERM`; `XDG_STATE_HOME`, `XDG_RUNTIME_DIR`; `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID` of systemd, which workers do not get; and those of OpenTelemetry, `OTEL_*`. `REGROUP_BINARY` is the path of this program for torchrun's own agents ([torchrun.md](torchrun.md#stock-agents)).\n")
 	b.WriteString("\n## Settings of workers\n\nThey are set in the job (`--env NAME=VALUE`) or in the shell of `run` or of the agent; the job's win. All other `REGROUP_` variables are kept from workers.\n\n| variable | default | what |\n|---|---|---|\n")
 	for _, v := range spec.WorkerSettings {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", v.Name, code(v.Default), v.What)

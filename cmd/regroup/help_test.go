@@ -206,3 +206,22 @@ func described(t *testing.T, cmd *cobra.Command) {
 		}
 	})
 }
+
+// TestExamplesOfEveryCommand are on one page.
+func TestExamplesOfEveryCommand(t *testing.T) {
+	root, err := newRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs([]string{"help", "examples"})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	walk(root, func(cmd *cobra.Command) {
+		if cmd != root && cmd.Runnable() && cmd.IsAvailableCommand() && !strings.Contains(out.String(), cmd.Example) {
+			t.Errorf("the page lacks those of %s", cmd.CommandPath())
+		}
+	})
+}

@@ -51,7 +51,7 @@ func newRoot() (*cobra.Command, error) {
 	contexts.Flags(root.PersistentFlags())
 	env := environment(&config)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if within(cmd, "context", "completion", "version", "docs", "help", "guard") {
+		if within(cmd, "context", "completion", "version", "docs", "help", "guard", "service") {
 			return nil // commands that repair the settings, or do not need them
 		}
 		return contexts.Apply(cmd, env.Getenv)
@@ -62,11 +62,11 @@ func newRoot() (*cobra.Command, error) {
 		webhook.Command(env, func(url string) (*gatewayclient.Client, error) {
 			return gatewayclient.New(gatewayclient.Options{URL: url, Token: gateway.Token, StateDir: config.StateDir, Patience: -1})
 		}, gateway.URL),
-		run.Command(env, &config, agent, discovery, gateway), torchrun.Command(env, &config, agent),
+		run.Command(env, &config, agent, discovery, gateway), torchrun.Command(env, &config, agent, gateway),
 		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.GuardCommand(), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return cmp.Or(agent.Advertise, serve.Advertised(config.Server)) }, released().Version),
-		run.DemoCommand(env, &config), versionCommand(env.Out), docsCommand(root), completionCommand(root, env.Out), command.FlagsTopic(),
+		run.DemoCommand(env, &config), versionCommand(env.Out), docsCommand(root), serviceCommand(), completionCommand(root, env.Out), command.FlagsTopic(), command.ExamplesTopic(),
 	)
 	root.InitDefaultHelpCmd()
 	arrange(root)
@@ -78,7 +78,7 @@ func arrange(root *cobra.Command) {
 		{"Run a job", "run torchrun submit plan demo"},
 		{"Look at jobs", "ls top status explain logs events metrics timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
-		{"Operate", "up agent serve init backup restore auth node webhook health doctor"},
+		{"Operate", "up agent serve service init backup restore auth node webhook health doctor"},
 		{"More", "context config completion version help"},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

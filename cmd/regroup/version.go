@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -10,29 +9,33 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/internal/version"
 )
 
-// version is set by the linker; empty = the module's, as `go install` knows it.
-var version string
-
 type release struct {
-	Version  string `json:"version"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
+	Version  string            `json:"version"`
+	Commit   string            `json:"commit,omitempty"` // in full; empty = unknown
+	Go       string            `json:"go"`
+	Platform string            `json:"platform"`
+	Modules  map[string]string `json:"modules"` // versions of the libraries in this program, by path
 }
 
 func released() release {
-	r := release{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok && r.Version == "" && info.Main.Version != "(devel)" {
-		r.Version = info.Main.Version
+	r := release{Version: version.String(), Commit: version.Commit(), Go: runtime.Version(), Platform: platform(), Modules: map[string]string{}}
+	if b, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range b.Deps {
+			r.Modules[m.Path] = m.Version
+		}
 	}
-	r.Version = cmp.Or(r.Version, "dev")
 	return r
 }
 
+func platform() string {
+	return runtime.GOOS + "/" + runtime.GOARCH
+}
+
 func versionText() string {
-	r := released()
-	return fmt.Sprintf("regroup %s %s %s", r.Version, r.Go, r.Platform)
+	return version.Text() + " " + platform()
 }
 
 func versionCommand(out io.Writer) *cobra.Command {
@@ -40,7 +43,7 @@ func versionCommand(out io.Writer) *cobra.Command {
 		Use: "version", Short: "Print the version", Args: command.Exactly(),
 		Example: command.Examples("regroup version", "regroup version -o json", "regroup --version"),
 	}
-	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
+	form := command.Reading(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		written, err := form.Write(out, released())
 		if !written {

@@ -13,13 +13,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"unsafe"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/collective/nccl"
 	"github.com/regroup-io/regroup/collective/queue"
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/internal/version"
 )
 
 // status is an RG_… constant of regroup.h.
@@ -115,10 +115,7 @@ func answer(err error) C.int {
 
 func rememberSocket(inode uint64) { C.rgx_ours(C.uint64_t(inode)) }
 
-// version is that of the build.
-var version = "dev"
-
-var versionText = C.CString("regroup " + version + " " + runtime.Version())
+var versionText = C.CString(version.Text())
 
 //export rgo_version
 func rgo_version() *C.char { return versionText }

@@ -6,6 +6,7 @@ import { after, before, test } from "node:test";
 import { browse, Cluster, eventually, findings, root } from "./cluster.mjs";
 
 const shots = process.env.SHOTS;
+const outage = 1000 * Number(process.env.OUTAGE || 0); // milliseconds for which the server is frozen, at least
 const cluster = new Cluster();
 const errors = [];
 let browser, page, id;
@@ -99,11 +100,23 @@ test("steps and output come live", async () => {
   clean();
 });
 
+test("workers and nodes are shown with what they use, and ranks with their pace", async () => {
+  await goto(`/jobs/${id}/workers`, "Own time of a step");
+  const cells = () => page.$$eval("table tbody tr", (rows) => rows.map((r) => Object.fromEntries([...r.cells].map((c) => [c.dataset.title, c.textContent]))));
+  await eventually("each worker has a step, its time, processors and memory", async () =>
+    (await cells()).filter((c) => Number(c.Step.replace(/\s/g, "")) > 50 && /^[\d.]+ m?s$/.test(c["A step"]) && /^[\d.]+ m?s$/.test(c["Own part"]) && /^\d/.test(c.Processors) && /(KiB|MiB)$/.test(c.Memory)).length === 3, 60000);
+  const ink = await page.$eval(".pace canvas", (c) => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 === 3 && v > 0).length);
+  assert.ok(ink > 100, `${ink} points are drawn`);
+  await goto("/nodes", "node-a");
+  await eventually("each node has its processors and memory", async () => (await cells()).filter((c) => /^[\d.]+ of \d+ processors?[\d.]+ GiB of [\d.]+ GiB$/.test(c.Machine)).length === 3, 60000);
+  clean();
+});
+
 test("what the job can lose is on its page", async () => {
   await goto(`/jobs/${id}`, "Timeline");
   const value = page.locator(".card", { hasText: "losses survived" }).locator(".value");
   await eventually("two losses are survived", async () => (await value.textContent()) === "2");
-  await page.getByText(/^Newest whole commit: step [\d ]+, .+ old, survives the loss of any 2 workers, .+; reported .+ ago\.$/).waitFor();
+  await page.getByText(/^Newest whole commit: step [\d ]+, .+ old, survives the loss of any 2 workers, .+; reported (.+ ago|just now)\.$/).waitFor();
   process.kill(cluster.job(id).workers.find((w) => w.rank === 2).pid, "SIGKILL");
   await page.waitForFunction(() => [...document.querySelectorAll(".card")].some((c) => c.textContent.includes("losses survived") && /^(unknown|1)$/.test(c.querySelector(".value").textContent)), null, { polling: "raf", timeout: 10000 });
   await eventually("as many as before", async () => (await value.textContent()) === "2");
@@ -121,7 +134,7 @@ test("a fault of accessibility, and an error, would be noticed", async () => {
 
 const all = [
   ["overview", "/overview", "What needs you"], ["jobs", "/jobs", "mnist"], ["timeline", "", "Incidents"], ["metrics", "/metrics", "steps/s"], ["logs", "/logs", "epoch"],
-  ["workers", "/workers", "node-b"], ["samples", "/samples", "Epoch"], ["traces", "/traces", "rendezvous g"], ["events", "/events", "round.sealed"], ["spec", "/spec", "every default"], ["nodes", "/nodes", "node-c"], ["system", "/system", "registry"],
+  ["workers", "/workers", "node-b"], ["samples", "/samples", "Epoch"], ["traces", "/traces", "rendezvous g"], ["events", "/events", "round.sealed"], ["spec", "/spec", "every default"], ["steps", "/metrics?x=step&y=log&smooth=0.6", "steps/s"], ["submit", "/submit", "Specification, in JSON"], ["nodes", "/nodes", "node-c"], ["system", "/system", "registry"],
 ];
 
 test("the system shows the broker, its streams and what services have to handle", async () => {
@@ -150,12 +163,12 @@ test("the system shows the broker, its streams and what services have to handle"
 });
 
 for (const scheme of ["light", "dark"]) {
-  for (const width of [1280, 360]) {
+  for (const width of [1440, 768, 390, 360]) {
     test(`every page is clean, ${scheme}, ${width} columns`, async () => {
       await page.emulateMedia({ colorScheme: scheme });
       await page.setViewportSize({ width, height: 800 });
       for (const [name, path, text] of all) {
-        const hash = ["overview", "jobs", "nodes", "system"].includes(name) ? path : `/jobs/${id}${path}`;
+        const hash = ["overview", "jobs", "submit", "nodes", "system"].includes(name) ? path : `/jobs/${id}${path}`;
         await goto(hash, text);
         const wide = await page.evaluate(() => document.documentElement.scrollWidth);
         assert.ok(wide <= width, `${name} is ${wide} columns wide`);
@@ -211,6 +224,69 @@ test("a stop asks once more, and then is shown", async () => {
   clean();
 });
 
+test("a failed job opens on its traceback, which links to its output", async () => {
+  const lost = cluster.submit("--workers", "1", "--max-restarts", "0", "--name", "lost", "--", "python3", "-c", "print('before', flush=True)\nraise ValueError('the loss is not a number')");
+  await goto(`/jobs/${lost}`, "First error");
+  await page.getByText("ValueError: the loss is not a number").first().waitFor();
+  assert.match(await page.locator("pre.traceback").textContent(), /Traceback .*line 2, in <module>/s);
+  await page.getByRole("link", { name: "its output at that second" }).click();
+  await page.locator(".log .row.near", { hasText: "Traceback" }).waitFor();
+  assert.match(page.url(), /\/logs\?at=\d+&rank=0$/);
+  clean();
+});
+
+test("events say what the command line says, and progress is hidden", async () => {
+  await goto(`/jobs/${id}/events`, "round.sealed");
+  const texts = () => page.locator("li[data-event] summary").allTextContents();
+  assert.ok((await texts()).some((t) => /round\.sealed\s+g\d+ has \d workers/.test(t)), (await texts()).join("\n"));
+  assert.ok(!(await texts()).some((t) => t.includes("job.progressed")));
+  await page.getByLabel("progress").check();
+  await eventually("progress is shown", async () => (await texts()).some((t) => t.includes("job.progressed")));
+  await page.getByRole("button", { name: "incident", exact: true }).click();
+  await eventually("only incidents", async () => (await texts()).every((t) => t.includes("incident.")));
+  assert.match(page.url(), /progress=1&family=incident/);
+  clean();
+});
+
+test("a time that was chosen is in the address, for every tab", async () => {
+  await goto(`/jobs/${id}/timeline`, "Timeline");
+  await page.locator("li[data-incident]", { hasText: "SIGKILL" }).first().getByRole("link", { name: "timeline" }).click();
+  await page.locator("svg.gantt rect.incident:not(.planned)").first().waitFor();
+  assert.match(page.url(), /from=\d+&to=\d+/);
+  const range = new URLSearchParams(page.url().split("?")[1]);
+  await page.locator("#tab-metrics").click();
+  await page.getByRole("button", { name: "Whole run" }).waitFor();
+  assert.equal(new URLSearchParams(page.url().split("?")[1]).get("from"), range.get("from"));
+  await page.getByRole("button", { name: "Whole run" }).click();
+  assert.doesNotMatch(page.url(), /from=/);
+  clean();
+});
+
+test("a job can be submitted, with what is wrong with it", async () => {
+  await goto("/submit", "Specification, in JSON");
+  const spec = page.getByLabel("Specification, in JSON");
+  await spec.fill('{"command": ["true"], "workers": {"min": 3, "max": 2}}');
+  await page.getByRole("button", { name: "Check" }).click();
+  await page.getByRole("alert").getByText("workers").first().waitFor();
+  errors.splice(0); // the console reports the refusal
+  await spec.fill('{"name": "by-hand", "command": ["true"], "workers": {"min": 1, "max": 1}}');
+  await page.getByRole("button", { name: "Submit" }).click();
+  await page.getByRole("heading", { name: /^by-hand-/ }).waitFor();
+  clean();
+});
+
+test("what needs a person can be dismissed", async () => {
+  await goto("/overview", "What needs you");
+  const dismiss = page.getByRole("button", { name: /^Dismiss: failed: / });
+  await dismiss.first().waitFor();
+  const before = await dismiss.count();
+  await dismiss.first().click();
+  await eventually("one less", async () => (await dismiss.count()) === before - 1);
+  await page.reload();
+  await page.getByText("dismissed in this browser").waitFor();
+  clean();
+});
+
 test("what a program prints is shown, and is no part of the page", async () => {
   const print = String.raw`printf '\033[31mred\033[0m \033[38;2;9;200;30mgreen\033[0m <b id=bold>plain</b> \033]8;;https://evil.example\033\\link\033]8;;\033\\ end\n'; exit 3`;
   const broken = cluster.submit("--workers", "1", "--max-restarts", "0", "--name", "broken", "--", "sh", "-c", print);
@@ -220,8 +296,49 @@ test("what a program prints is shown, and is no part of the page", async () => {
   const row = page.locator(".log .row", { hasText: "plain" }).first();
   assert.match(await row.textContent(), /red green <b id=bold>plain<\/b>/);
   assert.equal(await row.locator(".ansi-red-fg").textContent(), "red");
-  assert.equal(await page.locator("#bold, .log a, .log [style*=color]").count(), 0);
+  assert.equal(await page.locator("#bold, .log a:not(.who)").count(), 0);
+  assert.equal(await row.getByText("green", { exact: true }).evaluate((e) => e.style.color), "rgb(9, 200, 30)");
   await goto("/overview", broken);
   await shot("failed-overview");
   clean();
+});
+
+test("what nobody has heard is not painted as known", async () => {
+  const quiet = cluster.submit("--recovery", "in-process", "--workers", "1", "--name", "quiet", "--", join(root, "bin/mnist"), "-epochs", "1000", "-step-time", "15ms");
+  await eventually("it trains", () => {
+    if (cluster.job(quiet).step > 20) return true;
+    throw new Error(cluster.ask("explain", quiet));
+  }, 60000);
+  await goto(`/jobs/${quiet}`, "Timeline");
+  await page.locator("svg.gantt rect.training").first().waitFor();
+  assert.equal(await page.locator("svg.gantt rect.unobserved").count(), 0);
+  const server = cluster.children[0];
+  process.kill(server.pid, "SIGSTOP");
+  const frozen = Date.now();
+  try {
+    await page.getByRole("alert").getByText("Not connected").waitFor({ timeout: 20000 });
+    await page.getByText(/last heard \d\d:\d\d:\d\d/).waitFor();
+    await eventually("the rest of the time is hatched", async () => (await page.locator("svg.gantt rect.unobserved").count()) === 1);
+    const width = () => page.locator("svg.gantt rect.unobserved").first().getAttribute("width").then(Number);
+    const first = await width();
+    await eventually("and grows", async () => (await width()) > first);
+    assert.match(await page.locator("main").getAttribute("class"), /quiet/);
+    await eventually("the outage is as long as it is to be", () => Date.now() - frozen >= outage, outage + 60000);
+    const [hatched, training] = await page.evaluate(() => ["unobserved", "training"].map((c) => [...document.querySelectorAll(`svg.gantt rect.${c}`)].reduce((sum, r) => sum + Number(r.getAttribute("width")), 0)));
+    assert.ok(outage < 60000 || hatched > training, `after ${outage} ms ${hatched} are hatched, and ${training} painted as training`);
+    for (const [name, path] of [["timeline", `/jobs/${quiet}`], ["overview", "/overview"], ["jobs", "/jobs"], ["nodes", "/nodes"]]) {
+      await page.evaluate((hash) => { location.hash = hash; }, path);
+      for (const width of [1440, 768, 390]) {
+        await page.setViewportSize({ width, height: 800 });
+        await page.getByRole("alert").getByText("Not connected").waitFor();
+        assert.deepEqual(await findings(page), [], name);
+        await shot(`disconnected-${name}-${width}`);
+      }
+    }
+  } finally {
+    process.kill(server.pid, "SIGCONT");
+  }
+  await page.getByText("live", { exact: true }).waitFor({ timeout: 20000 });
+  await eventually("no alert", async () => (await page.getByText("Not connected").count()) === 0);
+  errors.splice(0); // the console reports the requests that failed
 });

@@ -43,7 +43,7 @@ func TestBackupIsRestoredOnThreeBrokers(t *testing.T) {
 			c.restart(fmt.Sprintf("nats-%d", n))
 		}
 	})
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		out, errs, code := c.cli("top", "-o", "json")
 		return code == 0 && everyCopyIsCurrent(t, out, 3), "every stream has three copies that are current: " + out + errs
 	})
@@ -60,7 +60,7 @@ func TestBackupOfThisMachine(t *testing.T) {
 			kept := filepath.Join(dir, "kept")
 			backUp := func() {
 				t.Helper()
-				if _, errs, code := runLocal(t, dir, time.Minute, "backup", kept); code != 0 {
+				if _, errs, code := runLocal(t, dir, patience, "backup", kept); code != 0 {
 					t.Fatalf("backup exits %d: %s", code, errs)
 				}
 				if out, errs, code := runLocal(t, dir, atOnce, "restore", "--check", kept); code != 0 {
@@ -88,7 +88,7 @@ func TestBackupOfThisMachine(t *testing.T) {
 			if _, errs, code := runLocal(t, dir, atOnce, append([]string{"submit", "--name", "left"}, until(filepath.Join(dir, "never"))...)...); code != 0 {
 				t.Fatalf("submit exits %d: %s", code, errs)
 			}
-			eventually(t, time.Minute, func() (bool, string) {
+			eventually(t, patience, func() (bool, string) {
 				out, errs, _ := runLocal(t, dir, atOnce, "logs", "left")
 				return strings.Contains(out, "ready"), "the job runs: " + errs
 			})
@@ -136,10 +136,10 @@ func loseEverything(t *testing.T, c *cluster, again func()) {
 	c.agent("node-b", 2)
 	var jobs []ident.JobID
 	for range 2 {
-		jobs = append(jobs, c.submit(append([]string{"--workers", "2:2"}, counter(4000)...)...))
+		jobs = append(jobs, c.submit(append([]string{"--workers", "2:2"}, c.counts(500)...)...))
 	}
 	for _, id := range jobs {
-		c.until(id, time.Minute, "its first generation steps", steps)
+		c.until(id, patience, "its first generation steps", steps)
 	}
 	trains := func(v events.JobView) bool { // and what is known of it is not from before
 		if !steps(v) || !v.Generations[len(v.Generations)-1].Ready {
@@ -148,9 +148,9 @@ func loseEverything(t *testing.T, c *cluster, again func()) {
 		return processOf(v.Generations[len(v.Generations)-1].Members[1].PID).alive()
 	}
 	lose := func(id ident.JobID) {
-		v := c.until(id, time.Minute, "its newest generation steps", trains)
+		v := c.until(id, patience, "its newest generation steps", trains)
 		killPID(t, v.Generations[len(v.Generations)-1].Members[1].PID)
-		c.until(id, time.Minute, "the next generation steps", func(now events.JobView) bool {
+		c.until(id, patience, "the next generation steps", func(now events.JobView) bool {
 			return trains(now) && now.Generation > v.Generation
 		})
 	}
@@ -191,7 +191,7 @@ func loseEverything(t *testing.T, c *cluster, again func()) {
 	}
 	after := c.submit(append([]string{"--workers", "1:1"}, counter(20)...)...)
 	for _, id := range append(jobs, after) {
-		c.ends(id, 2*time.Minute)
+		c.ends(id, patience)
 	}
 	numberedOnce(t, c, append(jobs, after)...)
 }

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/jetstream"
@@ -45,11 +44,11 @@ func TestThreeBrokers(t *testing.T) {
 	c.services(1)
 	c.agent("node-a", 2)
 	c.agent("node-b", 2)
-	job := c.submit(append([]string{"--workers", "2:4"}, counter(600)...)...)
-	v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
+	job := c.submit(append([]string{"--workers", "2:4"}, c.counts(600)...)...)
+	v := c.until(job, patience, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
 	c.kill("nats-0")
 	killPID(t, v.Generations[0].Members[1].PID)
-	s := c.ends(job, 2*time.Minute)
+	s := c.ends(job, patience)
 	if len(s.Generations) < 2 {
 		t.Error("the kill of a worker made no new generation")
 	}

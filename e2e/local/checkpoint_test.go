@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 )
@@ -56,9 +55,9 @@ func goesOnFromItsCheckpoint(c *cluster, kept string, uid int, program string) {
 		"--workers", "2:2", "--recovery", "in-process", "--env", "REGROUP_CHECKPOINT_EVERY=50ms", "--",
 		program, "-steps", "1500", "-step-time", "5ms", "-samples", "6000", "-batch", "60",
 	)
-	members := c.until(id, time.Minute, "its first generation steps", steps).Generations[0].Members
+	members := c.until(id, patience, "its first generation steps", steps).Generations[0].Members
 	folder := filepath.Join(kept, string(id))
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		all, err := filepath.Glob(filepath.Join(folder, "*.checkpoint"))
 		return len(all) > 0, fmt.Sprintf("there is a checkpoint in %s: %v", folder, err)
 	})
@@ -72,13 +71,13 @@ func goesOnFromItsCheckpoint(c *cluster, kept string, uid int, program string) {
 	for _, m := range members {
 		killPID(t, m.PID)
 	}
-	c.until(id, time.Minute, "it has lost both", func(v events.JobView) bool { return v.Generation > 1 })
-	c.ends(id, time.Minute)
+	c.until(id, patience, "it has lost both", func(v events.JobView) bool { return v.Generation > 1 })
+	c.ends(id, patience)
 	out, errs, code := c.cli("events", string(id))
 	if code != 0 || !strings.Contains(out, "from the checkpoint of step ") {
 		t.Errorf("events exits %d and does not say where it went on:\n%s%s", code, out, errs)
 	}
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		_, err := os.Stat(folder)
 		return os.IsNotExist(err), folder + " is removed with its job"
 	})

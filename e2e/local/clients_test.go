@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/client"
 )
@@ -50,7 +49,7 @@ func TestClientsOfTheDocument(t *testing.T) {
 	t.Setenv("REGROUP_SECRET", "0123456789abcdef")
 	c.start("up", "up", "--dashboard", "--listen", address, "--slots", "2", "--state-dir", c.dir)
 	var at client.Record
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		at, err = client.Find(c.dir)
 		return err == nil, fmt.Sprint(err)
 	})

@@ -62,9 +62,10 @@ type cluster struct {
 	url    string
 	procs  processes.Processes
 	ports  broker.Ports
-	agents map[string]bool       // nodes whose agents were started here and run
-	env    []string              // of all processes, beside that of the test
-	unread atomic.Pointer[error] // why the last view could not be read; nil = it could
+	agents map[string]bool        // nodes whose agents were started here and run
+	env    []string               // of all processes, beside that of the test
+	unread atomic.Pointer[error]  // why the last view could not be read; nil = it could
+	mayEnd map[ident.JobID]string // the files that jobs wait for before they end, see counts
 }
 
 // newCluster starts one broker; the test starts the rest.
@@ -81,7 +82,7 @@ func newCluster(t *testing.T) *cluster {
 // connect returns the ports of a connection that ends with the test.
 func connect(t *testing.T, url string) broker.Ports {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{URL: url, Name: "test"})
 	if err != nil {
@@ -112,7 +113,7 @@ func (c *cluster) agent(node string, slots int, more ...string) {
 func empty(t *testing.T) *cluster {
 	t.Helper()
 	dir := t.TempDir()
-	c := &cluster{t: t, dir: dir, procs: processes.Processes{Dir: dir}, agents: map[string]bool{}}
+	c := &cluster{t: t, dir: dir, procs: processes.Processes{Dir: dir}, agents: map[string]bool{}, mayEnd: map[ident.JobID]string{}}
 	t.Cleanup(c.stop)
 	return c
 }
@@ -194,7 +195,7 @@ func (c *cluster) cli(args ...string) (stdout, stderr string, code int) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin("regroup"), args...)
-	cmd.Env = append(append(os.Environ(), "REGROUP_SERVER="+c.url, "NO_COLOR=1"), c.env...)
+	cmd.Env = append(append(os.Environ(), "REGROUP_SERVER="+c.url, "REGROUP_TIMEOUT="+(2*atOnce).String(), "NO_COLOR=1"), c.env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -210,19 +211,28 @@ func (c *cluster) submit(args ...string) ident.JobID {
 	c.t.Helper()
 	for node, runs := range c.agents {
 		if runs {
-			c.nodes(time.Minute, ident.NodeID(node))
+			c.nodes(patience, ident.NodeID(node))
 		}
 	}
 	out, errs, code := c.cli(append([]string{"submit"}, args...)...)
 	if code != 0 {
 		c.t.Fatalf("submit exits %d: %s", code, errs)
 	}
-	return ident.JobID(strings.TrimSpace(out))
+	id := ident.JobID(strings.TrimSpace(out))
+	if i := slices.Index(args, "-until"); i >= 0 {
+		c.mayEnd[id] = args[i+1]
+	}
+	return id
 }
 
 // counter is the command line of an SDK job of many small steps.
 func counter(steps int) []string {
 	return []string{"--recovery", "in-process", "--", bin("counter"), "-steps", fmt.Sprint(steps), "-step-time", "5ms", "-samples", "6000", "-batch", "60"}
+}
+
+// counts is a counter that trains until the test waits for its end, however slow the machine is.
+func (c *cluster) counts(steps int) []string {
+	return append(counter(steps), "-until", filepath.Join(c.dir, fmt.Sprint("may-end-", len(c.mayEnd))))
 }
 
 // job reads the registry's view.
@@ -290,6 +300,9 @@ func (c *cluster) until(id ident.JobID, limit time.Duration, what string, ok fun
 // without a new step or generation.
 func (c *cluster) ends(id ident.JobID, limit time.Duration) summary {
 	c.t.Helper()
+	if file := c.mayEnd[id]; file != "" {
+		touch(c.t, file)
+	}
 	for ended := false; !ended; {
 		before := c.job(id)
 		c.until(id, limit, fmt.Sprintf("it ends or passes step %d", before.Step), func(v events.JobView) bool {
@@ -375,6 +388,10 @@ func parseSummary(t *testing.T, out string) summary {
 	}
 	return s
 }
+
+// patience is how long tests wait for what comes within seconds on an idle machine. On a busy one
+// a process can be without a processor for so long that its connection counts as dead.
+const patience = 3 * time.Minute
 
 // eventually polls a condition of other processes.
 func eventually(t *testing.T, limit time.Duration, ok func() (bool, string)) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -19,8 +18,8 @@ func TestDestroyedDocumentsAreMadeAgain(t *testing.T) {
 	c.services(1)
 	c.agent("node-a", 2)
 	c.agent("node-b", 2)
-	job := c.submit(append([]string{"--workers", "2:2"}, counter(6000)...)...)
-	first := c.until(job, time.Minute, "its first generation steps", steps)
+	job := c.submit(append([]string{"--workers", "2:2"}, c.counts(500)...)...)
+	first := c.until(job, patience, "its first generation steps", steps)
 	nc, err := nats.Connect(c.url)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +33,7 @@ func TestDestroyedDocumentsAreMadeAgain(t *testing.T) {
 		}
 	}
 	for _, s := range events.ServiceNames() {
-		eventually(t, time.Minute, func() (bool, string) {
+		eventually(t, patience, func() (bool, string) {
 			return strings.Contains(string(c.procs.Log(s+"-0", 1<<20)), "a document was repaired"), s + " has repaired nothing"
 		})
 	}
@@ -45,13 +44,13 @@ func TestDestroyedDocumentsAreMadeAgain(t *testing.T) {
 	if out, errs, code := c.cli("node", "ls"); code != 0 || !strings.Contains(out, "node-a") || !strings.Contains(out, "node-b") {
 		t.Errorf("node ls exits %d: %s%s", code, out, errs)
 	}
-	v := c.until(job, time.Minute, "it trains in a generation after the one that ran", func(v events.JobView) bool { return v.Generation > first.Generation && steps(v) })
+	v := c.until(job, patience, "it trains in a generation after the one that ran", func(v events.JobView) bool { return v.Generation > first.Generation && steps(v) })
 	if len(v.Failures) != 0 {
 		t.Errorf("failures were counted: %+v", v.CountedFailures)
 	}
-	c.ends(job, 2*time.Minute)
+	c.ends(job, patience)
 	next := c.submit(append([]string{"--workers", "4:4"}, counter(100)...)...)
-	c.ends(next, 2*time.Minute)
+	c.ends(next, patience)
 	if s := fmt.Sprint(len(c.job(job).Workers)); s != "2" {
 		t.Errorf("the job has had %s workers, want the 2 of the start", s)
 	}

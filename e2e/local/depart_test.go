@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/tables"
@@ -35,22 +34,22 @@ func TestANodeIsTakenAwayWithNotice(t *testing.T) {
 			file := filepath.Join(c.dir, "preempted")
 			c.agent("node-a", 1)
 			c.agent("node-b", 1, "--preempt-file", file)
-			job := c.submit(append([]string{"--workers", "2:2", "--max-restarts", "0"}, counter(900)...)...)
-			c.until(job, time.Minute, "its first generation steps", steps)
+			job := c.submit(append([]string{"--workers", "2:2", "--max-restarts", "0"}, c.counts(300)...)...)
+			c.until(job, patience, "its first generation steps", steps)
 			c.agent("node-c", 1)
-			c.nodes(time.Minute, "node-a", "node-b", "node-c")
+			c.nodes(patience, "node-a", "node-b", "node-c")
 			if err := notice(c, file); err != nil {
 				t.Fatal(err)
 			}
-			v := c.until(job, time.Minute, "it trains on the other node", func(v events.JobView) bool {
+			v := c.until(job, patience, "it trains on the other node", func(v events.JobView) bool {
 				g := v.Generations[len(v.Generations)-1]
 				return g.Ready && slices.ContainsFunc(g.Members, func(m tables.Member) bool { return m.Place.Node == "node-c" })
 			})
 			if len(v.Failures) > 0 {
 				t.Errorf("counted: %+v", v.CountedFailures)
 			}
-			eventually(t, time.Minute, func() (bool, string) { return !c.procs.Running("node-b"), "the agent has not left" })
-			c.ends(job, 2*time.Minute)
+			eventually(t, patience, func() (bool, string) { return !c.procs.Running("node-b"), "the agent has not left" })
+			c.ends(job, patience)
 			for _, e := range facts(t, c, job) {
 				if b, ok := e.Body.(events.IncidentClosed); ok && (!b.Cause.Kind.Planned() || b.StepsLost == nil || *b.StepsLost != 0) {
 					t.Errorf("incident %d: %s %s, or steps were lost; want planned changes and none", b.Incident, b.Cause.Kind, b.Cause.Detail)
@@ -72,27 +71,27 @@ func TestANodeThatNobodyCanReplaceTrainsOnUntilItIsKilled(t *testing.T) {
 	c.services(1)
 	c.agent("node-a", 1)
 	c.agent("node-b", 1)
-	job := c.submit(append([]string{"--workers", "2:2", "--max-restarts", "0"}, counter(900)...)...)
-	c.until(job, time.Minute, "its first generation steps", steps)
+	job := c.submit(append([]string{"--workers", "2:2", "--max-restarts", "0"}, c.counts(300)...)...)
+	c.until(job, patience, "its first generation steps", steps)
 	if err := c.signal("node-b", syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		v := c.node("node-b")
 		return v.Draining && strings.Contains(v.Reason, "preempted"), "node-b is " + v.Reason
 	})
 	before := c.job(job).Step
-	c.until(job, time.Minute, "it trains on", func(v events.JobView) bool { return v.State == events.JobStateRunning && v.Step >= before })
+	c.until(job, patience, "it trains on", func(v events.JobView) bool { return v.State == events.JobStateRunning && v.Step >= before })
 	c.kill("node-b")
 	c.agent("node-c", 1)
-	v := c.until(job, time.Minute, "it trains on the other node", func(v events.JobView) bool {
+	v := c.until(job, patience, "it trains on the other node", func(v events.JobView) bool {
 		g := v.Generations[len(v.Generations)-1]
 		return g.Ready && slices.ContainsFunc(g.Members, func(m tables.Member) bool { return m.Place.Node == "node-c" })
 	})
 	if len(v.Failures) > 0 {
 		t.Errorf("counted: %+v", v.CountedFailures)
 	}
-	c.ends(job, 2*time.Minute)
+	c.ends(job, patience)
 }
 
 // signal sends a signal to one process, not to its group.

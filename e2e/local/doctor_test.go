@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/e2e/pytorch"
 )
@@ -15,7 +14,7 @@ type diagnosis struct{ Check, State, Found, Fix string }
 // problem.
 func doctor(t *testing.T, python string) map[string]diagnosis {
 	t.Helper()
-	out, errs, code := runLocal(t, t.TempDir(), time.Minute, "doctor", "--python", python, "-o", "json")
+	out, errs, code := runLocal(t, t.TempDir(), patience, "doctor", "--python", python, "-o", "json")
 	var all []diagnosis
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
 		t.Fatalf("exit %d, %v\n%s%s", code, err, out, errs)

@@ -94,7 +94,7 @@ func (c *participant) exits(limit time.Duration, want int) {
 
 func (c *participant) prints(what string) {
 	c.t.Helper()
-	eventually(c.t, time.Minute, func() (bool, string) {
+	eventually(c.t, patience, func() (bool, string) {
 		return strings.Contains(c.text(), what), fmt.Sprintf("%s does not say %q", c.name, what)
 	})
 }
@@ -132,11 +132,11 @@ func TestSelfRegisteredNodes(t *testing.T) {
 	a := come("node-a")
 	a.prints("waiting for 1 more node (1 of 2 to 3 nodes here)")
 	b := come("node-b")
-	v := c.until(job, time.Minute, "two nodes step", world("node-a", "node-b"))
+	v := c.until(job, patience, "two nodes step", world("node-a", "node-b"))
 	pid := v.Generations[len(v.Generations)-1].Members[0].PID
 
 	third := come("node-c")
-	v = c.until(job, time.Minute, "the third node steps, too", world("node-a", "node-b", "node-c"))
+	v = c.until(job, patience, "the third node steps, too", world("node-a", "node-b", "node-c"))
 	g := v.Generations[len(v.Generations)-1]
 	if g.Cause.Kind != events.CauseGrow || g.Members[0].PID != pid {
 		t.Errorf("the third node came in by %s, rank 0 is process %d, was %d; want a planned change that keeps processes", g.Cause.Kind, g.Members[0].PID, pid)
@@ -146,35 +146,35 @@ func TestSelfRegisteredNodes(t *testing.T) {
 	spare.prints("this node is a spare")
 	killed := time.Now()
 	b.signal(syscall.SIGKILL)
-	c.until(job, time.Minute, "the spare has taken the dead one's place", world("node-a", "node-c", "node-d"))
+	c.until(job, patience, "the spare has taken the dead one's place", world("node-a", "node-c", "node-d"))
 	t.Logf("killed to stepping with the spare: %s", time.Since(killed).Round(time.Millisecond))
 
 	third.signal(syscall.SIGTERM)
-	third.exits(time.Minute, 130)
+	third.exits(patience, 130)
 	third.prints("this node has left; the job goes on without it")
-	v = c.until(job, time.Minute, "the others go on without the one that left", world("node-a", "node-d"))
+	v = c.until(job, patience, "the others go on without the one that left", world("node-a", "node-d"))
 	if g := v.Generations[len(v.Generations)-1]; g.Cause.Kind != events.CauseShrink {
 		t.Errorf("the node that left cost a generation by %s, want a planned change", g.Cause.Kind)
 	}
 
 	other := c.startParticipant("node-e", "mnist", append([]string{"--nnodes", "2:4"}, counter(6000)...)...)
-	other.exits(time.Minute, 4)
+	other.exits(patience, 4)
 	other.prints("rendezvous.nodes.max: is 4 here, the job has 3")
 
 	if out, errs, code := c.cli("close", string(job), "--reason", "enough"); code != 0 {
 		t.Fatalf("close exits %d: %s%s", code, out, errs)
 	}
 	late := come("node-f")
-	late.exits(time.Minute, 4)
+	late.exits(patience, 4)
 	late.prints("takes no nodes: the rendezvous is closed: enough")
 
 	c.ends(job, 3*time.Minute)
-	a.exits(time.Minute, 0)
-	spare.exits(time.Minute, 0)
+	a.exits(patience, 0)
+	spare.exits(patience, 0)
 	a.prints("succeeded")
 
 	again := come("node-a")
-	again.exits(time.Minute, 4)
+	again.exits(patience, 4)
 	again.prints("has ended already: give another --join-job")
 }
 
@@ -185,7 +185,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
 	alone := c.startParticipant("node-a", "alone", append([]string{"--nnodes", "2", "--rdzv-conf", "join_timeout=1"}, counter(10)...)...)
-	alone.exits(time.Minute, 12)
+	alone.exits(patience, 12)
 	alone.prints("waited 1s: 1 of the 2 nodes came")
 
 	first := c.startParticipant("node-b", "stopped", append([]string{"--nnodes", "2:2"}, counter(10)...)...)
@@ -193,7 +193,7 @@ func TestNodesThatJoinTooLate(t *testing.T) {
 	if _, errs, code := c.cli("stop", string(joined("stopped"))); code != 0 {
 		t.Fatalf("stop exits %d: %s", code, errs)
 	}
-	first.exits(time.Minute, 11)
+	first.exits(patience, 11)
 }
 
 // TestTorchScriptOfSelfRegisteredNodes starts an unmodified torch.distributed script on two nodes

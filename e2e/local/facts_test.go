@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
@@ -16,7 +15,7 @@ import (
 // facts reads all facts about a job, in order.
 func facts(t *testing.T, c *cluster, job ident.JobID) []events.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var all []events.Event
 	end := errors.New("all seen")
@@ -66,7 +65,7 @@ func publishedOnce(t *testing.T, c *cluster, job ident.JobID) {
 // rejected reads every rejection so far.
 func rejected(t *testing.T, c *cluster) []events.JobRejected {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var all []events.JobRejected
 	end, stop := context.WithCancel(ctx)

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/broker"
@@ -25,9 +24,11 @@ func TestForeignClient(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "node", "submit.mjs", c.url, mode, spec)
 		cmd.Dir = "testdata/foreign"
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
 		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("node submit.mjs: %v; its packages are installed by: make setup NEEDS=node", err)
+			t.Fatalf("node submit.mjs: %v; its packages are installed by: make setup NEEDS=node\n%s", err, &stderr)
 		}
 		var a struct {
 			Kind, Job string
@@ -44,7 +45,7 @@ func TestForeignClient(t *testing.T) {
 			if kind != "dev.regroup.job.submitted.v1" || !strings.HasPrefix(job, "foreign-") {
 				t.Fatalf("%s for %s: %s", kind, job, data)
 			}
-			v := c.until(ident.JobID(job), time.Minute, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
+			v := c.until(ident.JobID(job), patience, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
 			if v.State != events.JobStateSucceeded {
 				t.Errorf("state %s: %s", v.State, v.Reason)
 			}
@@ -81,8 +82,8 @@ func TestMalformedEvents(t *testing.T) {
 	}
 	job := c.submit("--name", "after", "--", "true") // the registry still works, after all of them
 	c.agent("node-a", 1)
-	c.ends(job, time.Minute)
-	eventually(t, time.Minute, func() (bool, string) {
+	c.ends(job, patience)
+	eventually(t, patience, func() (bool, string) {
 		n := 0
 		for _, e := range rejected(t, c) {
 			if len(e.Errors) == 0 {
@@ -93,7 +94,7 @@ func TestMalformedEvents(t *testing.T) {
 		return n == 7, "want 7 rejections, got " + string(rune('0'+n))
 	})
 	// Nothing is redelivered: the queue of commands is empty.
-	eventually(t, time.Minute, func() (bool, string) { // a refused command is settled after its refusal is published
+	eventually(t, patience, func() (bool, string) { // a refused command is settled after its refusal is published
 		m, err := c.ports.Log.Last(t.Context(), events.StreamCommands, events.AllCommands)
 		return errcode.Of(err) == errcode.NotFound, fmt.Sprintf("a command is still queued: %s %s, %v", m.Subject, m.Data, err)
 	})

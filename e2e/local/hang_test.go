@@ -20,11 +20,11 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 	c.agent("node-a", 3)
 	c.agent("node-b", 3)
 	job := func(more ...string) ident.JobID {
-		args := append([]string{"--workers", "2:3", "--hang", "10s"}, counter(4000)...)
+		args := append([]string{"--workers", "2:3", "--hang", "10s"}, c.counts(500)...)
 		return c.submit(append(args, more...)...)
 	}
 	stopped, loops := job(), job("-loop-at", "100")
-	v := c.until(stopped, time.Minute, "it makes steps", func(v events.JobView) bool { return v.Generation > 0 && v.Step > 0 })
+	v := c.until(stopped, patience, "it makes steps", func(v events.JobView) bool { return v.Generation > 0 && v.Step > 0 })
 	victim := v.Workers[len(v.Workers)-1]
 	for _, w := range v.Workers {
 		if w.Rank == 1 {
@@ -37,13 +37,13 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 	}
 	began := time.Now()
 	for _, id := range []ident.JobID{stopped, loops} {
-		v := c.until(id, time.Minute, "the hang is counted", func(v events.JobView) bool { return len(v.CountedFailures) > 0 })
+		v := c.until(id, patience, "the hang is counted", func(v events.JobView) bool { return len(v.CountedFailures) > 0 })
 		t.Logf("%s: counted after %s: %s", id, time.Since(began).Round(100*time.Millisecond), v.CountedFailures[0].Detail)
 		if ch := v.CountedFailures[0]; ch.Kind != events.FailureHang || ch.Rank != 1 || ch.Place == nil {
 			t.Errorf("%s: counted %+v, want the hang of rank 1", id, ch)
 		}
 	}
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		return !hung.alive(), fmt.Sprintf("the stopped process %d lives on", hung.pid)
 	})
 	for _, id := range []ident.JobID{stopped, loops} {

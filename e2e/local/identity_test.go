@@ -41,7 +41,7 @@ func identities(t *testing.T) *cluster {
 // watches connects the test itself, as a viewer.
 func (c *cluster) watches() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{
 		URL: c.url, Name: "test", Credentials: filepath.Join(c.dir, "auth", "users", "viewer.creds"), RootCA: filepath.Join(c.dir, "auth", "tls", "ca.pem"),
@@ -75,18 +75,18 @@ func TestEveryProcessHasItsOwnIdentity(t *testing.T) {
 	web := freeAddress(t)
 	c.env = append(c.env, "REGROUP_GATEWAY_TOKEN="+token)
 	c.start("gateway", "serve", "gateway", "--server", c.url, "--listen", web, "--state-dir", filepath.Join(c.dir, "gateway"))
-	job := c.submit(append([]string{"--workers", "2:4"}, counter(600)...)...)
-	v := c.until(job, time.Minute, "its first generation steps", steps)
+	job := c.submit(append([]string{"--workers", "2:4"}, c.counts(600)...)...)
+	v := c.until(job, patience, "its first generation steps", steps)
 	throughGateway(t, "http://"+web, token, job)
 	killPID(t, v.Generations[0].Members[0].PID)
-	v = c.until(job, time.Minute, "it has regrouped", func(now events.JobView) bool {
+	v = c.until(job, patience, "it has regrouped", func(now events.JobView) bool {
 		n := len(now.Generations)
 		return now.Generation > v.Generation && now.Generations[n-1].Ready
 	})
 	c.kill("node-b")
-	c.until(job, time.Minute, "it has regrouped again", func(now events.JobView) bool { return now.Generation > v.Generation })
+	c.until(job, patience, "it has regrouped again", func(now events.JobView) bool { return now.Generation > v.Generation })
 	c.restart("node-b")
-	survivorsKeepTheirProcess(t, c.ends(job, 2*time.Minute))
+	survivorsKeepTheirProcess(t, c.ends(job, patience))
 	for _, args := range [][]string{
 		{"ls"},
 		{"status", string(job)},
@@ -122,7 +122,7 @@ func TestEveryProcessHasItsOwnIdentity(t *testing.T) {
 // throughGateway reads and changes through a gateway that has its own role.
 func throughGateway(t *testing.T, url, token string, job ident.JobID) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ask := func(method, path, body string) (int, string) {
 		req, err := http.NewRequestWithContext(ctx, method, url+path, strings.NewReader(body))
@@ -211,7 +211,7 @@ func TestOthersAreRefusedByARun(t *testing.T) {
 			p.prints(ready)
 			var at struct{ URL, Secret string }
 			file := filepath.Join(dir, "state", "server.json")
-			eventually(t, time.Minute, func() (bool, string) {
+			eventually(t, patience, func() (bool, string) {
 				b, err := os.ReadFile(file)
 				return err == nil && json.Unmarshal(b, &at) == nil && at.URL != "", "the server is recorded"
 			})
@@ -232,7 +232,7 @@ func TestOthersAreRefusedByARun(t *testing.T) {
 				t.Errorf("the same user's ls exits %d: %s", code, errs)
 			}
 			touch(t, filepath.Join(dir, "end"))
-			if kind == "run" && p.ends(time.Minute) != 0 {
+			if kind == "run" && p.ends(patience) != 0 {
 				t.Error("the run has not succeeded")
 			}
 		})
@@ -251,26 +251,26 @@ func TestUpAdmitsIdentities(t *testing.T) {
 	address := freeAddress(t)
 	up := begin(t, dir, "up", "--slots", "2", "--auth", auth, "--listen", address)
 	up.prints("regroup is up")
-	if _, errs, code := runLocal(t, dir, time.Minute, "run", "--workers", "2", "--", "sh", "-c", "true"); code != 0 {
+	if _, errs, code := runLocal(t, dir, patience, "run", "--workers", "2", "--", "sh", "-c", "true"); code != 0 {
 		t.Errorf("run exits %d: %s", code, errs)
 	}
 	if _, errs, code := runLocal(t, dir, atOnce, "auth", "issue", "client", "ada", "--out", filepath.Join(dir, "ada.creds")); code != 0 {
 		t.Errorf("auth issue exits %d: %s", code, errs)
 	}
 	ada := []string{"--server", "nats://" + address, "--creds", filepath.Join(dir, "ada.creds"), "--tlsca", filepath.Join(auth, "tls", "ca.pem")}
-	if out, errs, code := runLocal(t, dir, time.Minute, append([]string{"ls"}, ada...)...); code != 0 || !strings.Contains(out, "succeeded") {
+	if out, errs, code := runLocal(t, dir, patience, append([]string{"ls"}, ada...)...); code != 0 || !strings.Contains(out, "succeeded") {
 		t.Errorf("ls of a client exits %d: %s%s", code, out, errs)
 	}
 	if _, errs, code := runLocal(t, dir, atOnce, "auth", "revoke", "ada"); code != 0 {
 		t.Errorf("auth revoke exits %d: %s", code, errs)
 	}
-	eventually(t, time.Minute, func() (bool, string) {
-		_, errs, code := runLocal(t, dir, time.Minute, append([]string{"ls", "--timeout", "5s"}, ada...)...)
+	eventually(t, patience, func() (bool, string) {
+		_, errs, code := runLocal(t, dir, patience, append([]string{"ls", "--timeout", "5s"}, ada...)...)
 		return code == 5 && strings.Contains(strings.ToLower(errs), "auth"), "a revoked client is refused: " + errs
 	})
 	up.signal(syscall.SIGTERM)
 	up.ends(30 * time.Second)
-	if out, errs, code := runLocal(t, dir, time.Minute, "ls"); code != 0 || !strings.Contains(out, "succeeded") {
+	if out, errs, code := runLocal(t, dir, patience, "ls"); code != 0 || !strings.Contains(out, "succeeded") {
 		t.Errorf("ls of the ended server's store exits %d: %s%s", code, out, errs)
 	}
 }
@@ -311,7 +311,7 @@ func TestTorchrunWithASecret(t *testing.T) {
 		return cmd
 	}
 	a, b := node("a", "REGROUP_SECRET=shared"), node("b", "REGROUP_SECRET=shared")
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()

@@ -37,22 +37,22 @@ func TestThreeMachinesJoin(t *testing.T) {
 	}
 	up(names[0])
 	conn := connect("nats://regroup:" + secret + "@" + listen[names[0]])
-	eventually(t, time.Minute, func() (bool, string) { return conn.Verify(t.Context()) == nil, "the first works alone" })
-	job := c.submit(append([]string{"--workers", "2:6"}, counter(3000)...)...)
-	c.until(job, time.Minute, "it steps on the first machine alone", steps)
+	eventually(t, patience, func() (bool, string) { return conn.Verify(t.Context()) == nil, "the first works alone" })
+	job := c.submit(append([]string{"--workers", "2:6"}, c.counts(500)...)...)
+	c.until(job, patience, "it steps on the first machine alone", steps)
 	up(names[1], "--join", routes[names[0]])
 	up(names[2], "--join", routes[names[0]]+","+routes[names[1]])
-	v := c.until(job, 2*time.Minute, "it has grown to all machines", func(v events.JobView) bool {
+	v := c.until(job, patience, "it has grown to all machines", func(v events.JobView) bool {
 		g := v.Generations[len(v.Generations)-1]
 		return len(g.Members) == 6 && g.Ready
 	})
 	conn = connect("nats://regroup:" + secret + "@" + listen[names[1]] + ",nats://regroup:" + secret + "@" + listen[names[2]])
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		n, err := conn.Copies(t.Context())
 		return err == nil && n == 3, "everything is stored three times"
 	})
 	c.kill(names[0])
-	c.until(job, time.Minute, "it has regrouped without the first machine", func(now events.JobView) bool { return now.Generation > v.Generation })
+	c.until(job, patience, "it has regrouped without the first machine", func(now events.JobView) bool { return now.Generation > v.Generation })
 	s := c.ends(job, 3*time.Minute)
 	survivorsKeepTheirProcess(t, s)
 	publishedOnce(t, c, job)

@@ -69,10 +69,10 @@ func TestAMachineJoinsWithOneLine(t *testing.T) {
 	n.away("REGROUP_STATE_DIR="+state, "REGROUP_AGENT_JOIN="+token)
 	n.start("far-1", "agent")
 	n.here()
-	n.nodes(time.Minute, "far-1")
+	n.nodes(patience, "far-1")
 	seen := filepath.Join(n.dir, "environment")
 	job := n.submit("--workers", "2", "--", "sh", "-c", "env >> "+seen)
-	n.ends(job, time.Minute)
+	n.ends(job, patience)
 	variables, err := os.ReadFile(seen)
 	if err != nil {
 		t.Fatal(err)
@@ -107,16 +107,16 @@ func TestAMachineJoinsWithOneLine(t *testing.T) {
 	n.start("far-again", "agent")
 	n.here()
 	job = n.submit("--workers", "2", "--", "true")
-	n.ends(job, time.Minute)
+	n.ends(job, patience)
 
 	if _, errs, code := n.cli("auth", "revoke", "far-1"); code != 0 {
 		t.Fatalf("auth revoke exits %d: %s", code, errs)
 	}
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		state := n.node("far-1").State
 		return state == events.NodeStateLost, "the node is lost, not " + string(state)
 	})
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		return bytes.Contains(n.procs.Log("far-again", 0), []byte("refuses")), "the agent says that it is refused"
 	})
 	n.kill("far-again")
@@ -134,7 +134,7 @@ func TestAMachineJoinsWithOneLine(t *testing.T) {
 	}
 	n.start("far-anew", "agent", "--join", "@"+file)
 	n.here()
-	n.nodes(time.Minute, "far-1")
+	n.nodes(patience, "far-1")
 }
 
 // TestATokenEnds: the broker ends the connection of an agent at the time that its token names, and
@@ -151,8 +151,8 @@ func TestATokenEnds(t *testing.T) {
 	n.away("REGROUP_STATE_DIR="+state, "REGROUP_AGENT_JOIN="+token)
 	n.start("far-2", "agent")
 	n.here()
-	n.nodes(time.Minute, "far-2")
-	eventually(t, time.Minute, func() (bool, string) {
+	n.nodes(patience, "far-2")
+	eventually(t, patience, func() (bool, string) {
 		state := n.node("far-2").State
 		return state == events.NodeStateLost, "the node is lost, not " + string(state)
 	})

@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/e2e/writers"
 	"github.com/regroup-io/regroup/events"
@@ -63,28 +62,28 @@ func TestOneWriterOfARank(t *testing.T) {
 			k.agent("node-b", 1, through...)
 			file := filepath.Join(k.dir, "writers")
 			job := k.submit("--workers", "2:2", "--", "/usr/bin/python3", "-c", writers.Program, file)
-			v := k.until(job, time.Minute, "both run", func(v events.JobView) bool {
+			v := k.until(job, patience, "both run", func(v events.JobView) bool {
 				return len(v.Generations) == 1 && v.Generations[0].Ready
 			})
 			k.agent("node-c", 1)
-			k.nodes(time.Minute, "node-c")
+			k.nodes(patience, "node-c")
 			written(t, file, "both ranks write", func(all []writers.Entry) bool { return writers.Ranks(all, 1) == 2 })
 			lost := writerOn(t, v, file, "node-b")
 			c.lose(k, way)
 			written(t, file, "both ranks write again", func(all []writers.Entry) bool {
 				return writers.Ranks(all, all[len(all)-1].Generation) == 2 && all[len(all)-1].Generation > 1
 			})
-			eventually(t, time.Minute, func() (bool, string) { return !lost.alive(), "the process on the lost node lives" })
+			eventually(t, patience, func() (bool, string) { return !lost.alive(), "the process on the lost node lives" })
 			c.back(k, way)
 			if !c.guarded {
-				k.nodes(time.Minute, "node-b")
+				k.nodes(patience, "node-b")
 			}
 			now := len(read(t, file))
 			written(t, file, "they write on", func(all []writers.Entry) bool { return len(all) > now+100 })
 			if err := writers.End(file); err != nil {
 				t.Fatal(err)
 			}
-			k.until(job, time.Minute, "it ends", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
+			k.until(job, patience, "it ends", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
 			if err := writers.Alone(read(t, file)); err != nil {
 				t.Error(err)
 			}
@@ -115,7 +114,7 @@ func (c *cluster) signalled(name string, s syscall.Signal) {
 // written waits for a condition of the shared file.
 func written(t *testing.T, file, what string, ok func([]writers.Entry) bool) {
 	t.Helper()
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		all := read(t, file)
 		return len(all) > 0 && ok(all), "waiting until " + what
 	})

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
@@ -17,10 +16,10 @@ func TestScaleAndDrain(t *testing.T) {
 	c := newCluster(t)
 	c.services(1)
 	c.agent("node-a", 4)
-	job := c.submit(append([]string{"--workers", "2:2", "--max-restarts", "0"}, counter(1500)...)...)
+	job := c.submit(append([]string{"--workers", "2:2", "--max-restarts", "0"}, c.counts(500)...)...)
 	ready := func(what string, world int, node string) {
 		t.Helper()
-		c.until(job, time.Minute, what, func(v events.JobView) bool {
+		c.until(job, patience, what, func(v events.JobView) bool {
 			if len(v.Generations) == 0 {
 				return false
 			}
@@ -50,7 +49,7 @@ func TestScaleAndDrain(t *testing.T) {
 	c.agent("node-b", 2)
 	must("node", "drain", "node-a")
 	ready("it trains on the other node", 2, "node-b")
-	c.ends(job, 2*time.Minute)
+	c.ends(job, patience)
 	last := uint64(0)
 	for _, e := range facts(t, c, job) {
 		switch b := e.Body.(type) {
@@ -80,12 +79,12 @@ func TestAGangBelowMinWaitsInTheQueue(t *testing.T) {
 	c.agent("node-b", 2)
 	may := filepath.Join(c.dir, "may-end")
 	one := c.submit("--name", "one", "--workers", "4", "--", "sh", "-c", "until test -e "+may+"; do sleep 0.1; done")
-	c.until(one, time.Minute, "it runs on both nodes", steps)
+	c.until(one, patience, "it runs on both nodes", steps)
 	two := c.submit("--name", "two", "--workers", "2", "--", "true")
 	if _, errs, code := c.cli("node", "drain", "node-b"); code != 0 {
 		t.Fatal(errs)
 	}
-	c.ends(two, time.Minute)
+	c.ends(two, patience)
 	if v := c.job(one); v.State.Terminal() {
 		t.Fatalf("one is %s (%s), and must wait", v.State, v.Reason)
 	}
@@ -95,5 +94,5 @@ func TestAGangBelowMinWaitsInTheQueue(t *testing.T) {
 	if _, errs, code := c.cli("node", "drain", "node-b", "--undo"); code != 0 {
 		t.Fatal(errs)
 	}
-	c.ends(one, time.Minute)
+	c.ends(one, patience)
 }

@@ -33,7 +33,7 @@ func TestOTLP(t *testing.T) {
 	out := filepath.Join(dir, "told")
 	script := `echo "$TRACEPARENT $OTEL_EXPORTER_OTLP_ENDPOINT $OTEL_EXPORTER_OTLP_HEADERS" >> ` + out + `
 [ "$TORCHELASTIC_RESTART_COUNT" != 0 ] || { [ $RANK = 0 ] || kill -9 $$; sleep 600; }`
-	_, errs, code := runLocal(t, dir, time.Minute, "run", "--workers", "2", "--max-restarts", "3", "--", "sh", "-c", script)
+	_, errs, code := runLocal(t, dir, patience, "run", "--workers", "2", "--max-restarts", "3", "--", "sh", "-c", script)
 	if code != 0 {
 		t.Fatalf("exit %d\n%s", code, errs)
 	}

@@ -25,14 +25,14 @@ func TestNoBrokerForAMinute(t *testing.T) {
 	c.services(1)
 	c.agent("node-a", 2)
 	c.agent("node-b", 2)
-	calm := c.submit(append([]string{"--workers", "2:2"}, counter(16000)...)...)
-	quiet := c.until(calm, time.Minute, "its first generation steps", steps)
+	calm := c.submit(append([]string{"--workers", "2:2"}, c.counts(1000)...)...)
+	quiet := c.until(calm, patience, "its first generation steps", steps)
 	unhurt := map[ident.Place]process{}
 	for _, m := range quiet.Generations[0].Members {
 		unhurt[m.Place] = processOf(m.PID)
 	}
-	hit := c.submit(append([]string{"--workers", "2:2"}, counter(6000)...)...)
-	v := c.until(hit, time.Minute, "its first generation steps", steps)
+	hit := c.submit(append([]string{"--workers", "2:2"}, c.counts(1000)...)...)
+	v := c.until(hit, patience, "its first generation steps", steps)
 	c.kill("nats")
 	down := time.Now()
 	await(t, noBroker/3, down)
@@ -45,8 +45,8 @@ func TestNoBrokerForAMinute(t *testing.T) {
 		}
 	}
 	c.restart("nats")
-	c.ends(hit, 2*time.Minute)
-	s := c.ends(calm, 2*time.Minute)
+	c.ends(hit, patience)
+	s := c.ends(calm, patience)
 	if n := len(s.Generations); n != 1 {
 		t.Errorf("the job that lost no worker has %d generations, want 1: it had to stop for the broker", n)
 	}
@@ -73,11 +73,11 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 	way := newProxy(t, c.url)
 	c.agent("node-a", 2)
 	c.agent("node-b", 2, "--server", way.url())
-	job := c.submit(append([]string{"--workers", "2:4"}, counter(9000)...)...)
-	v := c.until(job, time.Minute, "all four train", worldIs(4))
+	job := c.submit(append([]string{"--workers", "2:4"}, c.counts(1000)...)...)
+	v := c.until(job, patience, "all four train", worldIs(4))
 	way.set(true)
 	cut := time.Now()
-	c.until(job, time.Minute, "the others train on", worldIs(2))
+	c.until(job, patience, "the others train on", worldIs(2))
 	theirs := map[ident.Place]process{}
 	for _, m := range v.Generations[len(v.Generations)-1].Members {
 		if m.Place.Node == "node-b" {
@@ -91,7 +91,7 @@ func TestAnAgentCutOffForHalfAMinute(t *testing.T) {
 	await(t, outage, cut)
 	before := c.job(job).Generation
 	way.set(false)
-	now := c.until(job, time.Minute, "the node trains again", worldIs(4))
+	now := c.until(job, patience, "the node trains again", worldIs(4))
 	if now.Generation <= before {
 		t.Errorf("the node is in %s, which was there before: %s", now.Generation, before)
 	}
@@ -113,20 +113,20 @@ func TestAFrozenAgentWhoseWorkersTrainOn(t *testing.T) {
 	c.services(1)
 	c.agent("node-a", 2)
 	c.agent("node-b", 2)
-	job := c.submit(append([]string{"--workers", "2:4"}, counter(4000)...)...)
-	c.until(job, time.Minute, "all four train", worldIs(4))
+	job := c.submit(append([]string{"--workers", "2:4"}, c.counts(1000)...)...)
+	c.until(job, patience, "all four train", worldIs(4))
 	if err := c.signal("node-b", syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	frozen := time.Now()
-	c.until(job, time.Minute, "the others train on", worldIs(2))
+	c.until(job, patience, "the others train on", worldIs(2))
 	if took := time.Since(frozen); took > 30*time.Second {
 		t.Errorf("the others train %s after the freeze", took)
 	}
 	if err := c.signal("node-b", syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	c.until(job, time.Minute, "the node trains again", worldIs(4))
+	c.until(job, patience, "the node trains again", worldIs(4))
 	c.ends(job, 3*time.Minute)
 	publishedOnce(t, c, job)
 }

@@ -49,14 +49,14 @@ func TestProgressBars(t *testing.T) {
 	dir := t.TempDir()
 	run := begin(t, dir, "run", "--workers", "2", "--", "python3", "-c", bars)
 	logs := func(args ...string) string {
-		out, errs, code := runLocal(t, dir, time.Minute, append([]string{"logs"}, args...)...)
+		out, errs, code := runLocal(t, dir, patience, append([]string{"logs"}, args...)...)
 		if code != 0 {
 			t.Logf("logs: exit %d: %s", code, errs) // the job may not be there yet
 		}
 		return out
 	}
 	for rank := range 2 {
-		eventually(t, time.Minute, func() (bool, string) {
+		eventually(t, patience, func() (bool, string) {
 			out := logs()
 			return slices.Equal(states(out, rank), []string{"50"}), "logs shows\n" + out
 		})
@@ -65,7 +65,7 @@ func TestProgressBars(t *testing.T) {
 		t.Errorf("two lines are not finished:\n%s", out)
 	}
 	touch(t, filepath.Join(dir, "go"))
-	if code := run.ends(time.Minute); code != 0 {
+	if code := run.ends(patience); code != 0 {
 		t.Fatalf("exit %d", code)
 	}
 	for what, out := range map[string]string{"run": run.printed(), "logs": logs()} {
@@ -134,7 +134,7 @@ func onTerminal(t *testing.T, dir string, args ...string) *watched {
 // live waits until the terminal shows the bars of both ranks, and what they print beside them.
 func (w *watched) live(t *testing.T) {
 	t.Helper()
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		screen, raw := w.shows()
 		live := strings.Contains(raw, "\x1b[32m 50%\x1b[0m") && strings.Contains(raw, "\x1b[1mprinted\x1b[0m beside")
 		for rank := range 2 {

@@ -63,7 +63,7 @@ func TestANodeThatCannotMeasureIsUsed(t *testing.T) {
 	c.env = withCards(t, "GPU-a", "GPU-b")
 	c.services(1)
 	c.agent("node-a", 0, "--preflight", "--preflight-python", "/nonexistent/python")
-	c.nodes(time.Minute, "node-a")
+	c.nodes(patience, "node-a")
 	if v := c.node("node-a"); v.SchedulableSlots() != 2 || v.Preflight == nil || !strings.Contains(v.Preflight.Problem, "/nonexistent/python cannot be run") {
 		t.Errorf("%+v", v)
 	}

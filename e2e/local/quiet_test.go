@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestQuiet checks that informational logs do not reach a user's terminal by default: neither the
@@ -15,15 +14,15 @@ func TestQuiet(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	job := []string{"--recovery", "in-process", "--workers", "2", "--", bin("counter"), "-steps", "20", "-samples", "600", "-batch", "30"}
-	out, errs, code := runLocal(t, dir, time.Minute, append([]string{"run"}, job...)...)
+	out, errs, code := runLocal(t, dir, patience, append([]string{"run"}, job...)...)
 	if code != 0 || strings.Contains(out+errs, "level=") || !strings.Contains(out, "done: step 20") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
-	out, errs, code = runLocal(t, dir, time.Minute, append([]string{"run", "-v"}, job...)...)
+	out, errs, code = runLocal(t, dir, patience, append([]string{"run", "-v"}, job...)...)
 	if code != 0 || !strings.Contains(out, `level=INFO msg="generation begins"`) {
 		t.Errorf("-v: exit %d\n%s%s", code, out, errs)
 	}
-	out, errs, code = runLocal(t, dir, time.Minute, append([]string{"run", "-v", "--env", "REGROUP_LOG_LEVEL=error"}, job...)...)
+	out, errs, code = runLocal(t, dir, patience, append([]string{"run", "-v", "--env", "REGROUP_LOG_LEVEL=error"}, job...)...)
 	if code != 0 || strings.Contains(out, "level=INFO") {
 		t.Errorf("the job says what its workers log: exit %d\n%s%s", code, out, errs)
 	}
@@ -33,7 +32,7 @@ func TestQuiet(t *testing.T) {
 	if err := killed.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		b, _ := os.ReadFile(pids)
 		return len(b) > 0, "the worker has not started"
 	})
@@ -41,7 +40,7 @@ func TestQuiet(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = killed.Wait() // it was killed
-	out, errs, code = runLocal(t, dir, time.Minute, "run", "--", "true")
+	out, errs, code = runLocal(t, dir, patience, "run", "--", "true")
 	if code != 0 || strings.Contains(out+errs, "level=INFO") || strings.Contains(out+errs, "Filestore") {
 		t.Errorf("after a kill: exit %d\n%s%s", code, out, errs)
 	}

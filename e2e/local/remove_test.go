@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/document"
@@ -20,14 +19,14 @@ func TestRemove(t *testing.T) {
 	c.services(2)
 	c.agent("node-a", 2)
 	job := c.submit("--workers", "1", "--", "sleep", "600")
-	c.until(job, time.Minute, "it runs", func(v events.JobView) bool { return v.State == events.JobStateRunning })
+	c.until(job, patience, "it runs", func(v events.JobView) bool { return v.State == events.JobStateRunning })
 	if _, errs, code := c.cli("rm", string(job)); code != 2 || !strings.Contains(errs, "stop it first") {
 		t.Errorf("rm of a running job: exit %d, %s", code, errs)
 	}
 	if _, errs, code := c.cli("rm", string(job), "--force"); code != 0 {
 		t.Errorf("rm --force: exit %d, %s", code, errs)
 	}
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		all, err := document.All[events.RoundView](t.Context(), c.ports.Buckets.Bucket(events.BucketRounds))
 		return err == nil && len(all) == 0, "the rounds bucket has keys"
 	})
@@ -56,7 +55,7 @@ func TestRemoveWithNobodyRunning(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for range 2 {
-		if _, errs, code := runLocal(t, dir, time.Minute, "run", "--name", "ended", "--", "true"); code != 0 {
+		if _, errs, code := runLocal(t, dir, patience, "run", "--name", "ended", "--", "true"); code != 0 {
 			t.Fatalf("run: exit %d, %s", code, errs)
 		}
 	}
@@ -75,13 +74,13 @@ func TestRemoveWithNobodyRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = killed.Wait() // it was killed
-	if _, errs, code := runLocal(t, dir, time.Minute, "rm", "killed"); code != 0 || !strings.Contains(errs, "is removed") {
+	if _, errs, code := runLocal(t, dir, patience, "rm", "killed"); code != 0 || !strings.Contains(errs, "is removed") {
 		t.Errorf("rm of a killed run: exit %d, %s", code, errs)
 	}
-	if _, errs, code := runLocal(t, dir, time.Minute, "rm", "--ended"); code != 0 || !strings.Contains(errs, "2 jobs removed") {
+	if _, errs, code := runLocal(t, dir, patience, "rm", "--ended"); code != 0 || !strings.Contains(errs, "2 jobs removed") {
 		t.Errorf("rm --ended: exit %d, %s", code, errs)
 	}
-	if out, errs, code := runLocal(t, dir, time.Minute, "ls", "-o", "name"); code != 0 || out != "" {
+	if out, errs, code := runLocal(t, dir, patience, "ls", "-o", "name"); code != 0 || out != "" {
 		t.Errorf("ls: exit %d, %s%s", code, out, errs)
 	}
 }

@@ -21,10 +21,10 @@ var moments = []struct {
 }{
 	{"while it starts", func(*cluster, ident.JobID) {}},
 	{"while it regroups", func(c *cluster, job ident.JobID) {
-		v := c.until(job, time.Minute, "its first generation steps", steps)
+		v := c.until(job, patience, "its first generation steps", steps)
 		killPID(c.t, v.Generations[0].Members[len(v.Generations[0].Members)-1].PID)
 	}},
-	{"while it trains", func(c *cluster, job ident.JobID) { c.until(job, time.Minute, "its first generation steps", steps) }},
+	{"while it trains", func(c *cluster, job ident.JobID) { c.until(job, patience, "its first generation steps", steps) }},
 }
 
 func steps(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready }
@@ -41,11 +41,11 @@ func TestAnyRoleMayDie(t *testing.T) {
 				c.agent(n, 2)
 			}
 			for _, m := range moments {
-				job := c.submit(append([]string{"--workers", "2:4"}, counter(300)...)...)
+				job := c.submit(append([]string{"--workers", "2:4"}, c.counts(300)...)...)
 				m.wait(c, job)
 				c.kill(role)
 				c.restart(role)
-				s := c.ends(job, 2*time.Minute)
+				s := c.ends(job, patience)
 				if t.Failed() {
 					t.Fatalf("%s was killed %s", role, m.name)
 				}
@@ -88,13 +88,13 @@ func TestTwoReplicas(t *testing.T) {
 	for _, n := range []string{"node-a", "node-b"} {
 		c.agent(n, 2)
 	}
-	job := c.submit(append([]string{"--workers", "2:4"}, counter(400)...)...)
-	v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
+	job := c.submit(append([]string{"--workers", "2:4"}, c.counts(400)...)...)
+	v := c.until(job, patience, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
 	killPID(t, v.Generations[0].Members[3].PID)
-	c.until(job, time.Minute, "it has regrouped", func(v events.JobView) bool { return v.Generation > 1 })
+	c.until(job, patience, "it has regrouped", func(v events.JobView) bool { return v.Generation > 1 })
 	c.kill("rendezvous-0") // the other replica continues without a pause
 	c.kill("registry-1")
-	s := c.ends(job, 2*time.Minute)
+	s := c.ends(job, patience)
 	survivorsKeepTheirProcess(t, s)
 	publishedOnce(t, c, job)
 }
@@ -107,8 +107,8 @@ func TestAgentDiesWithItsWorkers(t *testing.T) {
 	c.services(1)
 	c.agent("node-a", 2)
 	c.agent("node-b", 2)
-	job := c.submit(append([]string{"--workers", "2:4"}, counter(800)...)...)
-	v := c.until(job, time.Minute, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
+	job := c.submit(append([]string{"--workers", "2:4"}, c.counts(800)...)...)
+	v := c.until(job, patience, "its first generation steps", func(v events.JobView) bool { return len(v.Generations) > 0 && v.Generations[0].Ready })
 	var theirs []process
 	for _, m := range v.Generations[0].Members {
 		if m.Place.Node == "node-b" {
@@ -117,17 +117,17 @@ func TestAgentDiesWithItsWorkers(t *testing.T) {
 	}
 	killed := time.Now()
 	c.kill("node-b")
-	c.until(job, time.Minute, "the survivors train", func(v events.JobView) bool {
+	c.until(job, patience, "the survivors train", func(v events.JobView) bool {
 		n := len(v.Generations)
 		return n > 1 && v.Generations[n-1].Ready
 	})
 	t.Logf("survivors train %s after the kill", time.Since(killed))
 	for _, p := range theirs {
-		eventually(t, 5*time.Second, func() (bool, string) {
+		eventually(t, patience, func() (bool, string) {
 			return !p.alive(), "worker " + strconv.Itoa(p.pid) + " outlives its agent"
 		})
 	}
-	s := c.ends(job, 2*time.Minute)
+	s := c.ends(job, patience)
 	if w := s.Generations[len(s.Generations)-1].World; w != 2 {
 		t.Errorf("the last generation has %d members, want the 2 of node-a", w)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestTheRootCauseIsReportedFirst lets rank 1 raise an exception and end slowly; rank 0 loses it,
@@ -27,7 +26,7 @@ fi
 while [ ! -e raised ]; do sleep 0.01; done
 trace 20 step "RuntimeError: [pair.cc:598] Connection closed by peer [127.0.0.1]:2988"
 exit 1`
-	_, errs, code := runLocal(t, dir, time.Minute, "run", "--workers", "2", "--max-restarts", "0", "--", "sh", "-c", script)
+	_, errs, code := runLocal(t, dir, patience, "run", "--workers", "2", "--max-restarts", "0", "--", "sh", "-c", script)
 	at := 0
 	for _, want := range []string{
 		"· r0 on ", "ended because it lost a peer: RuntimeError: [pair.cc:598] Connection closed by peer",
@@ -40,7 +39,7 @@ exit 1`
 		}
 		at += i
 	}
-	out, errs, _ := runLocal(t, dir, time.Minute, "status", "-o", "json")
+	out, errs, _ := runLocal(t, dir, patience, "status", "-o", "json")
 	var v struct {
 		State   string
 		Workers []struct {

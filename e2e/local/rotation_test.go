@@ -31,13 +31,13 @@ func TestAnAgentTakesANewToken(t *testing.T) {
 	n.away("REGROUP_STATE_DIR="+state, "REGROUP_AGENT_JOIN=@"+file)
 	n.start("far-1", "agent")
 	n.here()
-	n.nodes(time.Minute, "far-1")
-	job := n.submit(append([]string{"--workers", "2"}, counter(8000)...)...)
-	before := n.until(job, time.Minute, "it steps", steps)
+	n.nodes(patience, "far-1")
+	job := n.submit(append([]string{"--workers", "2"}, n.counts(500)...)...)
+	before := n.until(job, patience, "it steps", steps)
 	agent := n.node("far-1").Incarnation
 	printed := func(process, text string, times int) {
 		t.Helper()
-		eventually(t, time.Minute, func() (bool, string) {
+		eventually(t, patience, func() (bool, string) {
 			return bytes.Count(n.procs.Log(process, 0), []byte(text)) >= times, process + " says " + text
 		})
 	}

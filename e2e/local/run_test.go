@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -55,11 +56,16 @@ func TestExitCodes(t *testing.T) {
 		{"no regroup is allowed", []string{"--reset-limit", "0", "--", "sh", "-c", "exit 7"}, 14, "the reset limit is used up"},
 		{"missing command", []string{"--", "/no/such/program"}, 10, "no such file"},
 		{"bad flags", []string{"--workers", "4:2", "--", "true"}, 2, "workers"},
+		{"that of a worker", []string{"--exit-code-from", "worker", "--max-restarts", "0", "--", "sh", "-c", "exit 7"}, 7, "exit code 7"},
+		{"that of a worker's signal", []string{"--exit-code-from", "worker", "--max-restarts", "0", "--", "sh", "-c", "kill -9 $$"}, 137, "SIGKILL"},
+		{"that of a worker, but it succeeds", []string{"--exit-code-from", "worker", "--", "true"}, 0, ""},
+		{"that of a node", []string{"--exit-code-from", "node", "--", "true"}, 2, "write worker"},
+		{"never enough slots", []string{"--workers", "3", "--slots", "2", "--", "true"}, 13, "3 workers wanted at least, and --slots 2 gives no more room"},
 		{"unknown flag", []string{"--wrokers", "2", "--", "true"}, 2, "wrokers"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, errs, code := runLocal(t, t.TempDir(), time.Minute, append([]string{"run"}, c.args...)...)
+			_, errs, code := runLocal(t, t.TempDir(), patience, append([]string{"run"}, c.args...)...)
 			if code != c.code || !strings.Contains(errs, c.message) {
 				t.Errorf("exit %d, want %d; stderr must say %q:\n%s", code, c.code, c.message, errs)
 			}
@@ -91,7 +97,7 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	var own, forked process
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		b, _ := os.ReadFile(pids)
 		f := strings.Fields(string(b))
 		if len(f) == 2 {
@@ -106,14 +112,14 @@ func TestInterrupt(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case <-ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		_ = cmd.Process.Kill()
 		t.Fatalf("does not end after Ctrl-C:\n%s", printed())
 	}
 	if code := cmd.ProcessState.ExitCode(); code != 11 {
 		t.Errorf("exit %d, want 11 (stopped)\n%s", code, printed())
 	}
-	eventually(t, 5*time.Second, func() (bool, string) { return !own.alive() && !forked.alive(), "the worker or its child lives on" })
+	eventually(t, patience, func() (bool, string) { return !own.alive() && !forked.alive(), "the worker or its child lives on" })
 }
 
 func atoi(s string) int {
@@ -155,7 +161,7 @@ func TestDemo(t *testing.T) {
 	if !causes["grow"] || !(causes["worker-failed"] || causes["worker-lost"]) {
 		t.Errorf("causes %v: want a worker's death and a node joining among them", causes)
 	}
-	trace, errs, code := runLocal(t, dir, time.Minute, "trace", s.Job)
+	trace, errs, code := runLocal(t, dir, patience, "trace", s.Job)
 	if code != 0 {
 		t.Fatalf("trace exits %d: %s", code, errs)
 	}
@@ -167,7 +173,7 @@ func TestDemo(t *testing.T) {
 	noDemoNodes(t, dir, nil)
 	up := begin(t, dir, "up", "--slots", "1")
 	up.prints("regroup is up")
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		out, errs, code := runLocal(t, dir, atOnce, "node", "ls", "-o", "name")
 		return code == 0 && out != "", "the node of up: " + errs
 	})
@@ -183,14 +189,37 @@ func noDemoNodes(t *testing.T, dir string, up *started) {
 	}
 }
 
+// TestADemoOnATerminal: what it does to the job stands in lines of its own, above the status line.
+func TestADemoOnATerminal(t *testing.T) {
+	t.Parallel()
+	w := onTerminal(t, t.TempDir(), "demo")
+	eventually(t, patience, func() (bool, string) {
+		screen, _ := w.shows()
+		return strings.Contains(screen, "joins with 1 slot") && strings.Contains(screen, "▸ 4 workers · planned"), "it shows\n" + screen
+	})
+	select { // killed, it would leave its nodes behind
+	case <-w.done:
+	case <-time.After(patience):
+		t.Error("it does not end")
+	}
+	screen, _ := w.shows()
+	for line := range strings.Lines(screen) {
+		for _, said := range []string{"kill -9 rank", "kill -9 the agent", "joins with"} {
+			if at := strings.Index(line, said); at >= 0 && !regexp.MustCompile(`^step \d+: (node-d )?$`).MatchString(line[:at]) {
+				t.Errorf("a line is %q", line)
+			}
+		}
+	}
+}
+
 // TestADemoThatIsInterrupted leaves no nodes either.
 func TestADemoThatIsInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	demo := begin(t, dir, "demo")
+	demo := beginIn(t, dir, dir, []string{"REGROUP_HEALTH=" + freeAddress(t)}, "demo") // as in an image: its nodes are several processes
 	demo.prints("▸ 4 workers")
 	demo.signal(os.Interrupt)
-	if code := demo.ends(time.Minute); code != 130 {
+	if code := demo.ends(patience); code != 130 {
 		t.Errorf("it exits %d, want 130:\n%s", code, demo.printed())
 	}
 	noDemoNodes(t, dir, nil)
@@ -205,7 +234,7 @@ func TestSettingsOfTheShellReachWorkers(t *testing.T) {
 	t.Setenv("REGROUP_BUCKET_BYTES", "1")
 	t.Setenv("HOROVOD_FUSION_THRESHOLD", "123")
 	const script = `printf 'has %s %s %s %s\n' "$REGROUP_CHECKPOINT_DIR" "$REGROUP_GPU" "$REGROUP_BUCKET_BYTES" "$HOROVOD_FUSION_THRESHOLD"`
-	out, errs, code := runLocal(t, dir, time.Minute, "run", "--env", "REGROUP_BUCKET_BYTES=2", "--", "sh", "-c", script)
+	out, errs, code := runLocal(t, dir, patience, "run", "--env", "REGROUP_BUCKET_BYTES=2", "--", "sh", "-c", script)
 	if want := "has " + dir + " 0 2 123\n"; code != 0 || !strings.Contains(out, want) {
 		t.Errorf("exit %d, what the worker has lacks %q:\n%s\n%s", code, want, out, errs)
 	}

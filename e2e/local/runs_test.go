@@ -38,7 +38,7 @@ func beginIn(t *testing.T, dir, work string, env []string, args ...string) *star
 	defer log.Close()
 	s := &started{t: t, cmd: exec.Command(bin("regroup"), withState(dir, args)...), out: log.Name(), done: make(chan struct{})}
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = work, log, log
-	s.cmd.Env = append(append(os.Environ(), "NO_COLOR=1"), env...)
+	s.cmd.Env = append(append(os.Environ(), "NO_COLOR=1", "REGROUP_TIMEOUT="+(2*atOnce).String()), env...)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (s *started) printed() string {
 
 func (s *started) prints(text string) {
 	s.t.Helper()
-	eventually(s.t, time.Minute, func() (bool, string) {
+	eventually(s.t, patience, func() (bool, string) {
 		return strings.Contains(s.printed(), text), "it has not said " + text + ":\n" + s.printed()
 	})
 }
@@ -97,7 +97,7 @@ func (s *started) signal(sig os.Signal) {
 func pids(t *testing.T, file string, n int) []process {
 	t.Helper()
 	var all []process
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		b, _ := os.ReadFile(file)
 		f := strings.Fields(string(b))
 		if len(f) != n {
@@ -228,7 +228,7 @@ func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 	if _, errs, code := runLocal(t, dir, atOnce, "run", "--", "true"); code != 0 || !strings.Contains(errs, "1 generation ") {
 		t.Errorf("the next run exits %d, want 0 after 1 generation: %s", code, errs)
 	}
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		for _, p := range left {
 			if p.alive() {
 				return false, fmt.Sprintf("of the processes %v of its worker %v lives on", left, p)
@@ -248,7 +248,7 @@ func TestAKilledRunLeavesNothingBehind(t *testing.T) {
 // says so.
 func TestNobodyReads(t *testing.T) {
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin("regroup"), withState(dir, []string{"run", "--name", "talks", "--", "sh", "-c", "while echo line; do sleep 0.05; done"})...)
 	var errs bytes.Buffer
@@ -304,7 +304,7 @@ func TestAStoppedRunIsNotWaitedFor(t *testing.T) {
 	if _, errs, code := runLocal(t, dir, atOnce, "ls"); code != 5 || !strings.Contains(errs, "kill -CONT") {
 		t.Errorf("ls exits %d, want 5 and a remedy:\n%s", code, errs)
 	}
-	if _, errs, code := runLocal(t, dir, time.Minute, "run", "--", "true"); code != 0 {
+	if _, errs, code := runLocal(t, dir, patience, "run", "--", "true"); code != 0 {
 		t.Errorf("a run beside it exits %d: %s", code, errs)
 	}
 	run.signal(syscall.SIGCONT)

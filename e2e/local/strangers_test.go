@@ -177,8 +177,8 @@ func TestStrangersAtEveryPort(t *testing.T) {
 	c.agent("node-a", 4)
 	job := c.submit(append([]string{"--name", "private", "--workers", "2"}, counter(1_000_000)...)...)
 	other := c.submit("--name", "private-too", "--workers", "2", "--", "sleep", "600") // its agent serves a TCPStore
-	c.until(job, time.Minute, "it steps", steps)
-	c.until(other, time.Minute, "it runs", func(v events.JobView) bool { return v.Generation == 1 && v.State == events.JobStateRunning })
+	c.until(job, patience, "it steps", steps)
+	c.until(other, patience, "it runs", func(v events.JobView) bool { return v.Generation == 1 && v.State == events.JobStateRunning })
 	ports := c.listeners()
 	for _, who := range []string{"broker-0", "gateway", "node-a", "a worker of node-a"} {
 		if n := countOf(ports, who); n == 0 || who == "broker-0" && n != 2 {
@@ -211,7 +211,7 @@ func TestStrangersAtEveryPort(t *testing.T) {
 			t.Errorf("%s grew from %.0f to %.0f MiB", c.family()[pid], b.resident, f.resident)
 		}
 	}
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		for pid, f := range c.footprints() {
 			if b, ok := before[pid]; ok && f.files > b.files+8 {
 				return false, fmt.Sprintf("%s holds %d descriptors, %d before", c.family()[pid], f.files, b.files)
@@ -220,8 +220,8 @@ func TestStrangersAtEveryPort(t *testing.T) {
 		return true, ""
 	})
 	at := c.job(job).Step
-	v := c.until(job, time.Minute, "it steps on", func(v events.JobView) bool { return v.Step > at })
-	beside := c.until(other, time.Minute, "it is on record", func(events.JobView) bool { return true })
+	v := c.until(job, patience, "it steps on", func(v events.JobView) bool { return v.Step > at })
+	beside := c.until(other, patience, "it is on record", func(events.JobView) bool { return true })
 	if v.Generation != 1 || len(v.Incidents) > 1 || beside.Generation != 1 {
 		t.Errorf("a job has noticed: generation %s and %s, %+v", v.Generation, beside.Generation, v.Incidents)
 	}

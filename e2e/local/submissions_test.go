@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	processes "github.com/regroup-io/regroup/e2e/cluster"
 	"github.com/regroup-io/regroup/events"
@@ -21,7 +20,7 @@ func TestManySubmissionsAtOnce(t *testing.T) {
 	c := newCluster(t)
 	c.services(2)
 	c.agent("node-a", 8)
-	c.nodes(time.Minute, "node-a")
+	c.nodes(patience, "node-a")
 	var all sync.WaitGroup
 	var ids [jobs]ident.JobID
 	var errs [submitters]error
@@ -52,7 +51,7 @@ func TestManySubmissionsAtOnce(t *testing.T) {
 	}
 	seen := map[ident.JobID]bool{}
 	for _, id := range ids {
-		v := c.until(id, 2*time.Minute, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
+		v := c.until(id, patience, "it ends", func(v events.JobView) bool { return v.State.Terminal() })
 		if v.State != events.JobStateSucceeded || seen[id] {
 			t.Errorf("%s is %s (%s); seen before: %t", id, v.State, v.Reason, seen[id])
 		}

@@ -44,7 +44,7 @@ func TestSubmitters(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("a job of %s: exit %d: %s", name, code, errs)
 		}
-		return c.until(ident.JobID(strings.TrimSpace(out)), time.Minute, "it steps", steps)
+		return c.until(ident.JobID(strings.TrimSpace(out)), patience, "it steps", steps)
 	}
 	of := map[string]events.JobView{"ada": job("ada", counter(100000)...), "eve": job("eve", counter(100000)...)}
 	if v := of["ada"]; v.By != "/submitter/ada" || v.Spec.Processes.User != "" {
@@ -88,7 +88,7 @@ func TestSubmitters(t *testing.T) {
 		t.Errorf("stop by eve: exit %d: %s", code, errs)
 	}
 	for _, v := range of {
-		c.until(v.Job, time.Minute, "it has stopped", func(now events.JobView) bool { return now.State == events.JobStateStopped })
+		c.until(v.Job, patience, "it has stopped", func(now events.JobView) bool { return now.State == events.JobStateStopped })
 	}
 	for name, v := range of {
 		if _, errs, code := as(name, "rm", "--ended"); code != 0 || !strings.Contains(errs, string(v.Job)+" is removed") || !strings.Contains(errs, "1 job removed") {
@@ -104,7 +104,7 @@ func TestSubmitters(t *testing.T) {
 func (c *cluster) forges(victim ident.JobID) {
 	t := c.t
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	conn, err := jetstream.Connect(ctx, jetstream.ConnectOptions{
 		URL: c.url, Name: "ada", Credentials: filepath.Join(c.dir, "auth", "users", "ada.creds"), RootCA: filepath.Join(c.dir, "auth", "tls", "ca.pem"),

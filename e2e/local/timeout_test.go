@@ -51,7 +51,7 @@ func TestTimeoutBoundsConnecting(t *testing.T) {
 				t.Run(strings.Join(args, " "), func(t *testing.T) {
 					t.Parallel()
 					began := time.Now()
-					_, errs, code := runLocal(t, t.TempDir(), time.Minute, append(args[:1:1], append([]string{"--server", "nats://" + address, "--timeout", "1s"}, args[1:]...)...)...)
+					_, errs, code := runLocal(t, t.TempDir(), patience, append(args[:1:1], append([]string{"--server", "nats://" + address, "--timeout", "1s"}, args[1:]...)...)...)
 					if took := time.Since(began); code != 5 || took > atOnce {
 						t.Errorf("exits %d after %s, want 5 after about a second:\n%s", code, took, errs)
 					}
@@ -78,7 +78,7 @@ func TestWhatWasReportedAsFailedIsNotCarriedOut(t *testing.T) {
 		t.Fatalf("submit exits %d without a registry, want 5:\n%s%s", code, out, errs)
 	}
 	c.start("registry", "serve", "registry", "--server", c.url)
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		out, _, _ := c.cli("events", "--all")
 		return strings.Contains(out, "job.rejected") && strings.Contains(out, "expired"), "no refusal is on record:\n" + out
 	})
@@ -106,7 +106,7 @@ func TestCommandsWaitForALeader(t *testing.T) {
 	c.agent("node-a", 1)
 	c.ports = connect(t, c.url)
 	succeeds := func(id ident.JobID) {
-		c.until(id, time.Minute, "it has succeeded", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
+		c.until(id, patience, "it has succeeded", func(v events.JobView) bool { return v.State == events.JobStateSucceeded })
 	}
 	succeeds(c.submit("--", "true")) // all brokers have caught up
 

@@ -37,7 +37,7 @@ func TestTopEndsWithQ(t *testing.T) {
 		}
 		var shown screen
 		go func() { _, _ = io.Copy(&shown, user) }() // it ends with the terminal
-		eventually(t, time.Minute, func() (bool, string) {
+		eventually(t, patience, func() (bool, string) {
 			return bytes.Contains(shown.bytes(), []byte("q ends it")), "a frame that names the key: " + string(shown.bytes())
 		})
 		if _, err := user.WriteString(keys); err != nil {

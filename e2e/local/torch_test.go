@@ -19,7 +19,7 @@ func TestTorchScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	out, errs, code := runLocal(t, dir, 10*time.Minute, "run", "--name", "ddp", "--workers", "2", "--max-restarts", "3", "-o", "json", "--",
+	out, errs, code := runLocal(t, dir, 20*time.Minute, "run", "--name", "ddp", "--workers", "2", "--max-restarts", "3", "-o", "json", "--",
 		python, script, filepath.Join(dir, "ckpt.pt"), "40", "12")
 	if code != 0 {
 		t.Fatalf("exit %d\n%s\n%s", code, out, errs)

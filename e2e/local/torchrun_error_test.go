@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/internal/freeport"
 )
@@ -37,7 +36,7 @@ func TestTorchrunShowsTheCause(t *testing.T) {
 			first.prints("waiting for 1 more node")
 			nodes := []*participant{first, node(1)}
 			for i, p := range nodes {
-				p.exits(time.Minute, 14)
+				p.exits(patience, 14)
 				_, box, shown := strings.Cut(p.text(), "first error: r1 on ")
 				if !shown {
 					t.Errorf("node %d shows no first error of rank 1:\n%s", i, p.text())
@@ -60,7 +59,7 @@ func TestRunShowsTheCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	_, errs, code := runLocal(t, dir, time.Minute, "run", "--workers", "2", "--recovery", "restart", "--max-restarts", "0", "--", "/usr/bin/python3", script, dir)
+	_, errs, code := runLocal(t, dir, patience, "run", "--workers", "2", "--recovery", "restart", "--max-restarts", "0", "--", "/usr/bin/python3", script, dir)
 	_, box, shown := strings.Cut(errs, "first error: r1 on ")
 	if code != 14 || !shown || !strings.Contains(box, "ValueError: the cause") {
 		t.Errorf("exit %d, want 14 and the first error of rank 1:\n%s", code, errs)
@@ -75,7 +74,7 @@ func TestErrorFilesAreInTheLogDir(t *testing.T) {
 printf '{"message": "attempt %s says why"}' $TORCHELASTIC_RESTART_COUNT > "$TORCHELASTIC_ERROR_FILE"
 echo "in $TORCHELASTIC_ERROR_FILE"; exit 3`
 	for _, logs := range []string{"logs", ""} {
-		out, errs, code := runLocal(t, dir, time.Minute, "torchrun", "--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", logs, "--no-python", "sh", "-c", script)
+		out, errs, code := runLocal(t, dir, patience, "torchrun", "--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", logs, "--no-python", "sh", "-c", script)
 		if code != 14 || !strings.Contains(errs, "attempt 0 says why") {
 			t.Fatalf("exit %d\n%s\n%s", code, out, errs)
 		}
@@ -110,7 +109,7 @@ func TestTheLauncherPassesTheErrorOn(t *testing.T) {
 test $RANK = 1 || exec sleep 60
 printf '{"message": {"message": "ValueError: the cause", "extraInfo": {"py_callstack": "Traceback", "timestamp": "1700000000"}}}' > "$TORCHELASTIC_ERROR_FILE"
 exit 3`
-	_, errs, code := runLocal(t, dir, time.Minute, "torchrun", "--nproc-per-node", "2", "--no-python", "sh", "-c", script)
+	_, errs, code := runLocal(t, dir, patience, "torchrun", "--nproc-per-node", "2", "--no-python", "sh", "-c", script)
 	var printed struct {
 		Message struct {
 			Message string         `json:"message"`

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/regroup-io/regroup/internal/freeport"
 )
@@ -31,7 +30,7 @@ test $RANK = 1 || touch $TORCHELASTIC_RESTART_COUNT
 until test -e $TORCHELASTIC_RESTART_COUNT; do sleep 0.02; done
 test $RANK = 0 || test $TORCHELASTIC_RESTART_COUNT = 2 || exit 3
 test $TORCHELASTIC_RESTART_COUNT = 2 || sleep 60`
-	out, errs, code := runLocal(t, dir, time.Minute, "torchrun", "--nproc_per_node=2", "--max-restarts", "2", "--role", "trainer", "--no-python", "--log-dir", dir,
+	out, errs, code := runLocal(t, dir, patience, "torchrun", "--nproc_per_node=2", "--max-restarts", "2", "--role", "trainer", "--no-python", "--log-dir", dir,
 		"--redirects", "0:2", "sh", "-c", script, "x")
 	if code != 0 {
 		t.Fatalf("exit %d\n%s\n%s", code, out, errs)
@@ -59,7 +58,7 @@ test $TORCHELASTIC_RESTART_COUNT = 2 || sleep 60`
 			t.Errorf("%s has %q, %v", found[0], b, err)
 		}
 	}
-	_, errs, code = runLocal(t, dir, time.Minute, "torchrun", "--nproc-per-node", "2", "--no-python", "sh", "-c", "test $RANK = 0 || exit 3; sleep 60")
+	_, errs, code = runLocal(t, dir, patience, "torchrun", "--nproc-per-node", "2", "--no-python", "sh", "-c", "test $RANK = 0 || exit 3; sleep 60")
 	if code != 14 || !strings.Contains(errs, "first error: r1 on ") || strings.Contains(errs, "87600h") {
 		t.Errorf("without --max-restarts the first failure ends the job: exit %d\n%s", code, errs)
 	}
@@ -104,11 +103,11 @@ func TestTorchrunOnSeveralNodes(t *testing.T) {
 					nodes[0].prints("waiting for 1 more node")
 				}
 			}
-			eventually(t, time.Minute, func() (bool, string) { return printed("of 6, node ") == 6, "three nodes do not come together" })
+			eventually(t, patience, func() (bool, string) { return printed("of 6, node ") == 6, "three nodes do not come together" })
 			nodes[c.victim].signal(syscall.SIGKILL)
 			for i, p := range nodes {
 				if i != c.victim {
-					p.exits(time.Minute, c.code)
+					p.exits(patience, c.code)
 					p.prints(c.message)
 				}
 			}
@@ -141,12 +140,12 @@ func TestTorchrunNodeInterruptedTwice(t *testing.T) {
 	nodes[1].prints("rank 1 of 2")
 	before := len(nodes[0].text())
 	nodes[1].signal(syscall.SIGINT)
-	eventually(t, time.Minute, func() (bool, string) {
+	eventually(t, patience, func() (bool, string) {
 		return strings.Contains(nodes[0].text()[before:], "round is complete with 1 node"), "the node that is left does not know that it is alone"
 	})
 	nodes[1].signal(syscall.SIGINT)
-	nodes[1].exits(time.Minute, 130)
-	nodes[0].exits(time.Minute, 0)
+	nodes[1].exits(patience, 130)
+	nodes[0].exits(patience, 0)
 	nodes[0].prints("rank 0 of 1")
 }
 
@@ -187,7 +186,7 @@ if not restarted:
 			if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			out, errs, _ := runLocal(t, dir, time.Minute, append(args, "--spares", "2", "--preload", "decimal", "--", "/usr/bin/python3", file)...)
+			out, errs, _ := runLocal(t, dir, patience, append(args, "--spares", "2", "--preload", "decimal", "--", "/usr/bin/python3", file)...)
 			want := map[string]int{"restarted False warm False": 2, "restarted True warm True": 2}
 			if name == "in-process" { // the process that was killed is replaced, and ends: it is no member
 				want["restarted True warm True"] = 1

@@ -56,7 +56,7 @@ func datacenter(t *testing.T) *Datacenter {
 func build(t *testing.T, o Options) *Datacenter {
 	t.Helper()
 	o.Bin, o.Dir, o.Nodes, o.Slots, o.Name = binaries, t.TempDir(), 4, 2, "network-test"
-	c, err := Build(within(t, time.Minute), o)
+	c, err := Build(within(t, 3*time.Minute), o)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {

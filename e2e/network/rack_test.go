@@ -18,7 +18,7 @@ import (
 // node, so that its agent is answered. The workers there end before others write in their place.
 func TestOneWriterOfARankInARack(t *testing.T) {
 	c := build(t, Options{Racks: true})
-	ctx := within(t, 3*time.Minute)
+	ctx := within(t, 6*time.Minute)
 	file := filepath.Join(t.TempDir(), "writers")
 	written := func(what string, ok func([]writers.Entry) bool) {
 		t.Helper()

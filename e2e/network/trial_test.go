@@ -56,7 +56,7 @@ func must(t *testing.T, err error) {
 func begin(t *testing.T, c *Datacenter) *trial {
 	t.Helper()
 	name, _, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(t.Name()[strings.LastIndex(t.Name(), "/")+1:], "_", "-")), "#")
-	tr := &trial{Datacenter: c, t: t, ctx: within(t, 3*time.Minute), began: time.Now()}
+	tr := &trial{Datacenter: c, t: t, ctx: within(t, 6*time.Minute), began: time.Now()}
 	must(t, c.Ready(tr.ctx))
 	var err error
 	tr.run, err = c.Train(tr.ctx, cluster.Training{
@@ -161,7 +161,7 @@ func (tr *trial) ends() (*record.History, record.Account) {
 	must(tr.t, tr.run.Finish())
 	h, a, err := tr.run.Ends(tr.ctx)
 	must(tr.t, err)
-	_, err = tr.Same(within(tr.t, 20*time.Second), tr.run.Job)
+	_, err = tr.Same(within(tr.t, time.Minute), tr.run.Job)
 	must(tr.t, err)
 	steps := h.Steps()
 	for _, m := range tr.marks {

@@ -65,7 +65,7 @@ func TestBugsPlantedInTheControllerAreCaught(t *testing.T) {
 			if err := os.WriteFile(overlay, list, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			out, err := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, ".", "-run", "^TestPlanted$", "-planted", strconv.Itoa(b.from)).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), "go", "test", "-timeout", "30m", "-overlay", overlay, ".", "-run", "^TestPlanted$", "-planted", strconv.Itoa(b.from)).CombinedOutput()
 			line := found.FindString(string(out))
 			if err == nil || line == "" {
 				t.Fatalf("no invariant was violated: %v\n%.2000s", err, out)

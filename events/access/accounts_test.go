@@ -7,6 +7,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/access"
+	"github.com/regroup-io/regroup/events/usage"
 )
 
 // TestThoseOutsideImportWhatTheyMay: each subject that a role outside may use is imported, in one
@@ -45,8 +46,17 @@ func imports(t *testing.T, account string) {
 	if events.MatchAny(published, events.LaunchSubject("node-a", "demo-1")) {
 		t.Error("a launch may be published from outside")
 	}
-	progress := slices.Contains(i.Signals, events.AllProgress)
-	if want := events.MatchAny(i.Streams, events.ProgressSubject("demo-1")); progress != want || len(i.Signals) > 1 {
+	signalled := 0
+	for all, one := range map[string]string{events.AllProgress: events.ProgressSubject("demo-1"), usage.All: usage.Subject("node-a")} {
+		imports := slices.Contains(i.Signals, all)
+		if want := events.MatchAny(i.Streams, one); imports != want {
+			t.Errorf("of what agents signal it imports %v", i.Signals)
+		}
+		if imports {
+			signalled++
+		}
+	}
+	if len(i.Signals) != signalled {
 		t.Errorf("of what agents signal it imports %v", i.Signals)
 	}
 	for _, s := range published {

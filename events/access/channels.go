@@ -5,6 +5,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/usage"
 )
 
 // channel is a kind of messages that is not in the catalogue of events.
@@ -58,6 +59,7 @@ func channels() []channel {
 		{"heartbeats", of(events.HeartbeatSubject), roles(agent), roles(disc, rdzv), false},
 		{"notices of failures", one(events.AllNotices), roles(agent, rdzv), roles(agent, rdzv), false},
 		{"progress", one(events.AllProgress), roles(agent), append(roles(reg, RoleGateway), readers...), false},
+		{"what nodes use", of(usage.Subject), roles(agent), roles(RoleGateway), false},
 		{"status of a rendezvous", one(events.RendezvousStatusSubject("*")), roles(rdzv), roles(RoleParticipant), false},
 		{"which brokers are there", one(BrokersAlive), roles(disc), nil, false},
 		{"pings", of(func(n ident.NodeID) string { return events.AgentSubject(n, events.VerbPing) }), roles(disc), roles(agent), false},

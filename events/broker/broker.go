@@ -119,7 +119,6 @@ type Start int
 const (
 	FromNew      Start = iota // only new messages
 	FromFirst                 // all stored messages
-	FromLast                  // the last stored message of each subject
 	FromSequence              // Follow.Sequence
 	FromTime                  // the first message stored at Follow.Since or later; if there is none yet, as FromNew
 )

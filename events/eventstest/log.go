@@ -3,7 +3,6 @@ package eventstest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -244,19 +243,6 @@ func followNew(t *testing.T, h Harness) {
 	next(t, caughtUp, "caught up")
 	put(t, h.Ports, entity, "a", "new")
 	wantData(t, seen, "new")
-}
-
-func followLast(t *testing.T, h Harness) {
-	entity := unique("lasts")
-	for i, kind := range []string{"a", "b", "a", "c", "b"} {
-		put(t, h.Ports, entity, kind, fmt.Sprint(kind, i))
-	}
-	seen, caughtUp := follow(t, h.Ports, broker.Follow{Subjects: all(entity), Start: broker.FromLast})
-	if n := next(t, caughtUp, "caught up"); n != 3 {
-		t.Errorf("caught up after %d messages, want 3", n)
-	}
-	put(t, h.Ports, entity, "a", "a5")
-	wantData(t, seen, "a2", "c3", "b4", "a5")
 }
 
 func followSequence(t *testing.T, h Harness) {

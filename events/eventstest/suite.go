@@ -53,7 +53,6 @@ func Run(t *testing.T, newPorts func(t *testing.T) Harness) {
 		{"log/clock", logClock},
 		{"follow/first", followFirst},
 		{"follow/new", followNew},
-		{"follow/last of each subject", followLast},
 		{"follow/sequence", followSequence},
 		{"follow/time", followTime},
 		{"follow/ends with its handler's error", followError},

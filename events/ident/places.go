@@ -57,22 +57,7 @@ func ParsePlaces(b []byte, most int) (out Places, err error) {
 
 // runText returns the name of a node and its slots.
 func runText(run []Place) string {
-	b := append([]byte(run[0].Node), '/')
-	for i := 0; i < len(run); {
-		j := i
-		for j+1 < len(run) && run[j+1].Slot == run[j].Slot+1 {
-			j++
-		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(run[i].Slot), 10)
-		if j > i {
-			b = strconv.AppendInt(append(b, '-'), int64(run[j].Slot), 10)
-		}
-		i = j + 1
-	}
-	return string(b)
+	return string(run[0].Node) + "/" + english.Ranges(len(run), func(i int) int { return int(run[i].Slot) })
 }
 
 // parseRun appends the places of one text. A range may stand for many more places than it has

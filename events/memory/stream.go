@@ -267,8 +267,6 @@ func (l log) Follow(ctx context.Context, f broker.Follow, fn func(broker.Stored)
 						break
 					}
 				}
-			case broker.FromLast:
-				batch, next = s.lasts(f.Subjects), s.seq+1
 			}
 			fallthrough
 		default:

@@ -205,7 +205,17 @@ func (s *shape) mismatch(path string, n json.Token, t reflect.Type, quoted bool)
 	if ok {
 		return ""
 	}
+	if example := examples[path]; example != "" {
+		return "must be " + want + ", got " + describe(n) + ": write " + example
+	}
 	return "must be " + want + ", got " + describe(n)
+}
+
+// examples are of fields that flags and other tools write in a shorter way.
+var examples = map[string]string{
+	"workers": "{min: 2, max: 4}, or with both the same for a fixed number",
+	"command": "[python, train.py], each word an item",
+	"env":     "{NAME: value}",
 }
 
 // jsonFields collects the JSON names of a struct, including those of embedded structs.

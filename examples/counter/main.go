@@ -26,6 +26,7 @@ type counter struct {
 	stepTime                                time.Duration
 	frozen, moving                          int
 	loopAt                                  uint64
+	until                                   string
 	beforeStep                              func(s *elastic.Session) // test hook; may be nil
 	quiet                                   bool
 
@@ -45,6 +46,7 @@ func main() {
 func run() error {
 	var c counter
 	flag.IntVar(&c.steps, "steps", 200, "steps to make")
+	flag.StringVar(&c.until, "until", "", "make steps until a worker sees this file, -steps at least")
 	flag.DurationVar(&c.stepTime, "step-time", 10*time.Millisecond, "how long the work of a step lasts")
 	flag.IntVar(&c.samples, "samples", 10000, "samples of an epoch")
 	flag.IntVar(&c.batch, "batch", 64, "samples of a step, over all workers")
@@ -74,7 +76,7 @@ func run() error {
 }
 
 func (c *counter) prepare() {
-	c.totals, c.grads = make([]float64, c.dim), make([]float32, c.dim)
+	c.totals, c.grads = make([]float64, c.dim), make([]float32, c.dim+1) // the last is a vote: may it end?
 	c.state = elastic.NewState(samples.NewSampler(uint64(c.samples), 1))
 	elastic.Tensor(c.state, "totals", c.totals)
 	c.weight = make([]byte, c.frozen+c.moving)
@@ -86,7 +88,7 @@ func (c *counter) prepare() {
 
 // train makes steps from the current state on.
 func (c *counter) train(ctx context.Context, s *elastic.Session) error {
-	for s.Step() < uint64(c.steps) {
+	for mayEnd := c.until == ""; s.Step() < uint64(c.steps) || !mayEnd; {
 		if c.beforeStep != nil {
 			c.beforeStep(s)
 		}
@@ -97,15 +99,20 @@ func (c *counter) train(ctx context.Context, s *elastic.Session) error {
 		if err := c.work(ctx); err != nil {
 			return err
 		}
-		for i := range c.grads {
+		for i := range c.totals {
 			c.grads[i] = 1 // the mean over all samples is 1
+		}
+		c.grads[c.dim] = 0
+		if c.ends() {
+			c.grads[c.dim] = 1
 		}
 		if err := s.AverageGradients(ctx, b, c.grads); err != nil {
 			return err
 		}
-		for i, g := range c.grads {
-			c.totals[i] += float64(g)
+		for i := range c.totals {
+			c.totals[i] += float64(c.grads[i])
 		}
+		mayEnd = c.until == "" || c.grads[c.dim] > 0
 		for i := c.frozen; i < len(c.weight); i += 512 {
 			c.weight[i]++
 		}
@@ -122,6 +129,15 @@ func (c *counter) train(ctx context.Context, s *elastic.Session) error {
 		}
 	}
 	return nil
+}
+
+// ends says whether the file that -until names is there.
+func (c *counter) ends() bool {
+	if c.until == "" {
+		return false
+	}
+	_, err := os.Stat(c.until)
+	return err == nil
 }
 
 // work simulates computing.

@@ -36,3 +36,24 @@ func Between(least, most int, noun string) string {
 	}
 	return strconv.Itoa(least) + " to " + Plural(most, noun)
 }
+
+// Ranges formats n numbers, of which the i-th is at(i), in the order that they have: those that
+// follow on each other are a range, 0-3,6.
+func Ranges(n int, at func(i int) int) string {
+	var b []byte
+	for i := 0; i < n; {
+		j := i
+		for j+1 < n && at(j+1) == at(j)+1 {
+			j++
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(at(i)), 10)
+		if j > i {
+			b = strconv.AppendInt(append(b, '-'), int64(at(j)), 10)
+		}
+		i = j + 1
+	}
+	return string(b)
+}

@@ -13,3 +13,11 @@ func TestPlural(t *testing.T) {
 		}
 	}
 }
+
+func TestRanges(t *testing.T) {
+	for want, n := range map[string][]int{"": nil, "4": {4}, "0-1": {0, 1}, "0-3,6": {0, 1, 2, 3, 6}, "7,3-4,0": {7, 3, 4, 0}} {
+		if got := Ranges(len(n), func(i int) int { return n[i] }); got != want {
+			t.Errorf("%v: %q, want %q", n, got, want)
+		}
+	}
+}

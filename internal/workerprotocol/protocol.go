@@ -181,6 +181,9 @@ type Report struct {
 	First       *FirstStep `json:"first,omitempty"`
 	// the rank that the others wait for, if there is one
 	Slowest *Straggler `json:"slowest,omitempty"`
+	// Waited is the part of its time, 0 to 1, for which this rank waited for others in collective
+	// operations of late; nil = unknown.
+	Waited *float64 `json:"waited,omitempty"`
 }
 
 // Straggler is the rank that the others wait for. Share is the part of its time, 0 to 1, by which

@@ -229,9 +229,26 @@ func pick[V any](c *Client, what, ref string, all [][]V, name func(V) string) (V
 		slices.Sort(begin)
 		return none, errcode.Errorf(errcode.Invalid, "%q is the beginning of %d %ss: %s", ref, len(begin), what, strings.Join(begin, ", "))
 	}
-	slices.Sort(names)
-	if hint := spec.DidYouMean(ref, names); hint != "" {
+	if hint := DidYouMean(ref, names); hint != "" {
 		return none, errcode.Errorf(errcode.NotFound, "there is no %s %q: %s", what, ref, hint)
 	}
 	return none, errcode.Errorf(errcode.NotFound, "there is no %s %q: see regroup %s", what, ref, map[string]string{"job": "ls", "node": "node ls"}[what])
+}
+
+// DidYouMean suggests one of these ids of jobs or nodes, by itself or, as most people write that of
+// a job, without its last part; empty = none is near.
+func DidYouMean(ref string, ids []string) string {
+	known, of := slices.Sorted(slices.Values(ids)), map[string]string{}
+	if spec.Nearest(ref, known) != "" {
+		return spec.DidYouMean(ref, known)
+	}
+	for _, id := range known {
+		if i := strings.LastIndexByte(id, '-'); i > 0 {
+			of[id[:i]] = id
+		}
+	}
+	if near := spec.Nearest(ref, slices.Sorted(maps.Keys(of))); near != "" {
+		return spec.DidYouMean(of[near], []string{of[near]})
+	}
+	return ""
 }

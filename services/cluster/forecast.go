@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -12,25 +13,31 @@ import (
 )
 
 // Forecast says what the scheduler of the server in use would do with a job that were submitted
-// now. It runs the scheduler's own machine ahead, from the records that anyone may read, and
-// changes nothing.
-func (c *Client) Forecast(ctx context.Context, job spec.Job) (plan.Forecast, error) {
-	job = job.WithDefaults()
-	if job.SelfRegistered() {
-		return plan.Forecast{}, errcode.Errorf(errcode.Invalid, "%s has nodes that come by themselves (rendezvous): no scheduler places its workers", job.Name)
-	}
+// now, from the records that anyone may read.
+func (c *Client) Forecast(ctx context.Context, job spec.Job) (Planned, error) {
 	at := *c.at.Load()
 	nodes, err := nodesOf(ctx, c, at)
 	if err != nil {
-		return plan.Forecast{}, err
+		return Planned{}, err
 	}
 	jobs, err := jobsOf(ctx, c, at)
 	if err != nil {
-		return plan.Forecast{}, err
+		return Planned{}, err
 	}
 	pool, err := loadAt[events.PoolView](ctx, c, at, events.BucketPlacements, events.PoolKey)
 	if err != nil && errcode.Of(err) != errcode.NotFound {
-		return plan.Forecast{}, err
+		return Planned{}, err
 	}
-	return plan.Predict(func() plan.State { return plan.Seen(nodes, jobs, pool) }, ident.JobID(job.Name), job, time.Now()), nil
+	return Plan(nodes, jobs, pool, job, c.Silent(ctx))
+}
+
+// Plan says what the scheduler would do with a job, where these are the records of a cluster and
+// silent its services of which none answers. It runs the scheduler's own machine ahead and changes
+// nothing. A job whose nodes come by themselves is refused.
+func Plan(nodes []events.NodeView, jobs []events.JobView, pool events.PoolView, job spec.Job, silent []string) (Planned, error) {
+	if job = job.WithDefaults(); job.SelfRegistered() {
+		return Planned{}, errcode.Errorf(errcode.Invalid, "%s has nodes that come by themselves (rendezvous): no scheduler places its workers", job.Name)
+	}
+	f := plan.Predict(func() plan.State { return plan.Seen(nodes, jobs, pool) }, ident.JobID(job.Name), job, time.Now())
+	return Planned{Job: job.Name, Starts: len(f.Places) > 0, Forecast: f, Silent: slices.Contains(silent, events.ServiceScheduler)}, nil
 }

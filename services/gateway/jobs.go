@@ -19,7 +19,6 @@ import (
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
-	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/specfile"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -31,12 +30,13 @@ var maxBody = int64(limits.Message.Max)
 
 // Submitted answers a submit. With dryRun nothing was submitted: Job is empty.
 type Submitted struct {
-	Job    ident.JobID `json:"job,omitempty"`
-	Spec   spec.Job    `json:"spec"`             // with every default
-	Plan   string      `json:"plan,omitempty"`   // dryRun: whether it fits now, in a sentence
-	Fits   bool        `json:"fits"`             // dryRun: there are slots for workers.min
-	Free   int         `json:"free,omitempty"`   // dryRun: slots that are free now
-	Repeat bool        `json:"repeat,omitempty"` // the job of an earlier request with the same Idempotency-Key
+	Job      ident.JobID      `json:"job,omitempty"`
+	Spec     spec.Job         `json:"spec"`               // with every default
+	Plan     string           `json:"plan,omitempty"`     // dryRun: whether it would start now, in sentences as regroup plan prints them
+	Fits     *bool            `json:"fits,omitempty"`     // dryRun: it would start at once
+	Free     int              `json:"free,omitempty"`     // dryRun: slots that are free now
+	Forecast *cluster.Planned `json:"forecast,omitempty"` // dryRun: as regroup plan -o json; absent = its nodes come by themselves
+	Repeat   bool             `json:"repeat,omitempty"`   // the job of an earlier request with the same Idempotency-Key
 }
 
 // JobList is a list of jobs.
@@ -50,12 +50,13 @@ type JobDetail struct {
 	view.Job
 	Goodput *float64 `json:"goodput"` // fraction of the observed time spent on steps that were kept; null = unknown
 	// Goodput is an upper bound: not all lost steps are known.
-	GoodputAtMost bool `json:"goodput_at_most,omitempty"`
+	GoodputAtMost bool   `json:"goodput_at_most,omitempty"`
+	Marks         []Mark `json:"marks"` // the times of its incidents and planned changes
 }
 
 func (g *Gateway) detail(v events.JobView) JobDetail {
 	part, atMost := view.Goodput(v, g.Now())
-	return JobDetail{view.JobOf(v), part, atMost}
+	return JobDetail{view.JobOf(v), part, atMost, marks(v)}
 }
 
 // JobRow is a job in short, without its workers and its history.
@@ -98,7 +99,8 @@ type Stop struct {
 	Now    bool   `json:"now,omitempty"` // kill without grace
 }
 
-// Series are points of metrics by name: each is a list of seconds since 1970, value, generation.
+// Series are points of metrics by name: each is a list of seconds since 1970, value, generation,
+// step.
 type Series struct {
 	Metrics map[string][]feed.Point `json:"metrics"`
 }
@@ -130,7 +132,7 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if dry {
-		return g.dryRun(w, job)
+		return g.dryRun(w, r, job)
 	}
 	key := r.Header.Get("Idempotency-Key")
 	if len(key) > limits.Word.Max {
@@ -173,17 +175,18 @@ func (g *Gateway) submit(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, status, Submitted{Job: found, Spec: job.WithDefaults(), Repeat: again})
 }
 
-func (g *Gateway) dryRun(w http.ResponseWriter, job spec.Job) error {
-	slots := g.slots()
-	s := Submitted{Spec: job.WithDefaults(), Free: slots.Free, Fits: job.Workers.Min <= slots.Free}
-	switch {
-	case s.Fits:
-		s.Plan = fmt.Sprintf("it would start with %d of %s, with %s free", job.Elastic.Whole(min(slots.Free, job.Workers.Max)), english.Between(job.Workers.Min, job.Workers.Max, "worker"), english.Plural(slots.Free, "slot"))
-	case job.Workers.Min > slots.Usable:
-		s.Plan = fmt.Sprintf("it would wait: it needs %s, more than there are (%d)", english.Plural(job.Workers.Min, "slot"), slots.Usable)
-	default:
-		s.Plan = fmt.Sprintf("it would wait: it needs %s, with %d of %d free", english.Plural(job.Workers.Min, "slot"), slots.Free, slots.Usable)
+// dryRun answers with what the scheduler would do with a job.
+func (g *Gateway) dryRun(w http.ResponseWriter, r *http.Request, job spec.Job) error {
+	s := Submitted{Spec: job.WithDefaults(), Free: g.slots().Free}
+	if job.SelfRegistered() {
+		s.Plan, s.Fits = "its nodes come by themselves: no scheduler places its workers", new(false)
+		return answer(w, http.StatusOK, s)
 	}
+	p, err := cluster.Plan(g.feed.Nodes(), g.feed.Jobs(), g.feed.Pool(), job, g.feed.Silent(r.Context()))
+	if err != nil {
+		return err
+	}
+	s.Plan, s.Fits, s.Forecast = p.Text(), &p.Starts, &p
 	return answer(w, http.StatusOK, s)
 }
 
@@ -248,7 +251,7 @@ func (g *Gateway) job(r *http.Request) (events.JobView, uint64, error) {
 	for _, v := range g.feed.Jobs() {
 		known = append(known, string(v.Job))
 	}
-	hint := spec.DidYouMean(id, known)
+	hint := cluster.DidYouMean(id, known)
 	if hint == "" {
 		hint = "see /api/v1/jobs"
 	}

@@ -123,8 +123,8 @@ func TestMultiplesOfWorkers(t *testing.T) {
 	w.node("node-a")
 	const pairs = `{"name": "x", "command": ["true"], "workers": {"min": 3, "max": 9}, "elastic": {"multipleOf": 3}}`
 	var plan gateway.Submitted
-	if w.do("POST", "/api/v1/jobs?dryRun=true", pairs).into(t, &plan); plan.Plan != "it would start with 3 of 3 to 9 workers, with 4 slots free" {
-		t.Errorf("%q", plan.Plan)
+	if w.do("POST", "/api/v1/jobs?dryRun=true", pairs).into(t, &plan); !strings.HasPrefix(plan.Plan, "x would start at once with 3 of 3 to 9 workers: node-a 3\n") || plan.Fits == nil || !*plan.Fits || plan.Free != 4 || plan.Job != "" || len(plan.Forecast.Places) != 3 {
+		t.Errorf("%+v", plan)
 	}
 	at := "/api/v1/jobs/" + string(w.submit(pairs).Job)
 	w.eventually("the job is there", func() bool { return w.get(at).status == http.StatusOK })
@@ -134,6 +134,26 @@ func TestMultiplesOfWorkers(t *testing.T) {
 	}
 	if a := w.do("PATCH", at, `{"workers": {"min": 3, "max": 6}}`); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestPlanOfAJob: a dry run says what regroup plan says, and submits nothing.
+func TestPlanOfAJob(t *testing.T) {
+	w := start(t)
+	w.node("node-a")
+	for body, want := range map[string]string{
+		`{"name": "x", "command": ["true"], "workers": {"min": 5, "max": 5}}`:                                    "x would wait: it needs 5 slots, more than there are: 4 free of 4 on 1 node.\nIt would not start on these nodes, whatever ends.",
+		`{"name": "x", "command": ["true"], "rendezvous": {"nodes": {"min": 1, "max": 2}, "workersPerNode": 1}}`: "its nodes come by themselves: no scheduler places its workers",
+	} {
+		var got gateway.Submitted
+		w.do("POST", "/api/v1/jobs?dryRun=1", body).into(t, &got)
+		if !strings.HasPrefix(got.Plan, want) || got.Fits == nil || *got.Fits || got.Job != "" {
+			t.Errorf("%s: %+v, want %q", body, got, want)
+		}
+	}
+	var list gateway.JobList
+	if w.get("/api/v1/jobs").into(t, &list); len(list.Jobs) > 0 {
+		t.Errorf("a plan has submitted %+v", list.Jobs)
 	}
 }
 

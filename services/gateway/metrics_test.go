@@ -2,16 +2,20 @@ package gateway_test
 
 import (
 	"bufio"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/tables"
+	"github.com/regroup-io/regroup/internal/golden"
 )
 
 // series returns the values of /metrics whose labels are those of a job.
@@ -30,6 +34,33 @@ func (w *world) series(job string) map[string]float64 {
 		}
 	}
 	return all
+}
+
+// described is what a collector says of a series.
+var described = regexp.MustCompile(`^Desc\{fqName: "([a-z_]+)", help: ".*", constLabels: \{\}, variableLabels: \{([a-z,]*)\}\}$`)
+
+// TestSeriesAreWrittenDown, with their labels, for the checks of what reads them (deploy/grafana).
+func TestSeriesAreWrittenDown(t *testing.T) {
+	found := make(chan *prometheus.Desc, 200) // more than there are
+	bare(t, nil).gateway.Registry().Describe(found)
+	close(found)
+	var lines []string
+	for d := range found {
+		m := described.FindStringSubmatch(d.String())
+		if m == nil {
+			t.Fatalf("what is this? %s", d)
+		}
+		labels := strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' })
+		if !strings.HasSuffix(m[1], "_duration_seconds") {
+			lines = append(lines, strings.Join(append([]string{m[1]}, labels...), " "))
+			continue
+		}
+		for _, part := range []string{"_bucket", "_count", "_sum"} { // of a histogram
+			lines = append(lines, strings.Join(append([]string{m[1] + part}, labels...), " "))
+		}
+	}
+	slices.Sort(lines)
+	golden.Compare(t, "testdata/metrics.txt", strings.Join(lines, "\n")+"\n")
 }
 
 // TestRedundancyOfAJob: ages grow while nothing is reported, and what is unknown has no series.

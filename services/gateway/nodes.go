@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
@@ -20,6 +21,16 @@ type Node struct {
 	Usable int         `json:"usable"` // slots that may get new work now
 	Used   int         `json:"used"`   // slots that a job has
 	Jobs   []NodeShare `json:"jobs"`
+	Usage  *NodeUsage  `json:"usage,omitempty"` // absent = nothing was heard of it
+}
+
+// NodeUsage is what the machine of a node uses, of what it has.
+type NodeUsage struct {
+	At             time.Time `json:"at"`              // when it was heard
+	Processors     int       `json:"processors"`      // of the machine
+	ProcessorsUsed float64   `json:"processors_used"` // on average over some seconds
+	Memory         uint64    `json:"memory"`          // of the machine, in bytes
+	MemoryUsed     uint64    `json:"memory_used"`     // that is not available to new processes, in bytes
 }
 
 // NodeShare is the part of a job that is on a node.
@@ -69,6 +80,9 @@ func (g *Gateway) nodes() []Node {
 		for id, slots := range work[v.Node] {
 			n.Jobs = append(n.Jobs, NodeShare{id, slots})
 			n.Used += slots
+		}
+		if u, ok := g.feed.Usage(v.Node); ok && u.Incarnation == v.Incarnation {
+			n.Usage = &NodeUsage{u.At, u.Processors, u.Machine.Processors, u.Memory, u.Machine.Memory}
 		}
 		slices.SortFunc(n.Jobs, func(a, b NodeShare) int { return strings.Compare(string(a.Job), string(b.Job)) })
 		all[i] = n

@@ -19,6 +19,7 @@ import (
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
+	"github.com/regroup-io/regroup/events/usage"
 	"github.com/regroup-io/regroup/services/controller/controllertest"
 	"github.com/regroup-io/regroup/services/gateway"
 )
@@ -132,6 +133,61 @@ func TestNodes(t *testing.T) {
 	if a := w.do("POST", "/api/v1/nodes/node-a/drain", `{}`, "Content-Type: text/plain"); a.status != http.StatusUnsupportedMediaType {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+}
+
+// TestWhatIsUsed: what agents and workers have said of now is on the pages of nodes and workers, of
+// the incarnations that are known.
+func TestWhatIsUsed(t *testing.T) {
+	w := start(t)
+	w.node("node-a")
+	v := fullJob(t)
+	v.State, v.Ended = events.JobStateRunning, time.Time{}
+	w.put(events.BucketJobs, string(v.Job), v)
+	place, share := v.Workers[0].Place, 0.25
+	say := func(subject string, body interface{ Type() events.Type }) {
+		t.Helper()
+		b, err := bodies.Encode(body)
+		if err == nil {
+			err = w.ports.Signals.Send(subject, b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := usage.Node{
+		Node: "node-a", Incarnation: "01JD0000000000000000000000", Machine: usage.Of{Processors: 1.5, Memory: 3 << 30}, Processors: 4, Memory: 8 << 30,
+		Workers: []usage.Worker{{Job: v.Job, Place: place, PID: 7, Of: usage.Of{Processors: 0.5, Memory: 1 << 20}}},
+	}
+	step := uint64(100)
+	var now gateway.WorkerNow
+	w.eventually("the worker's pace is known", func() bool {
+		say(usage.Subject("node-a"), said)
+		say(events.ProgressSubject(v.Job), events.Progress{Job: v.Job, Place: place, Generation: v.Generation, World: 1, Step: step, Waited: &share})
+		step++
+		var list gateway.WorkerList
+		if w.get("/api/v1/jobs/"+string(v.Job)+"/workers").into(t, &list); len(list.Workers) != 2 {
+			return false
+		}
+		now = list.Workers[0]
+		return now.OwnSeconds != nil && now.Usage != nil
+	})
+	if *now.OwnSeconds != 0.75**now.StepSeconds || *now.Usage != said.Workers[0].Of || now.PID != 7 || now.Step <= 100 || time.Since(now.HeardAt) > time.Minute || now.UsageAt.IsZero() {
+		t.Errorf("%+v", now)
+	}
+	var nodes gateway.NodeList
+	w.get("/api/v1/nodes").into(t, &nodes)
+	if u := nodes.Nodes[0].Usage; u == nil || u.ProcessorsUsed != 1.5 || u.Processors != 4 || u.MemoryUsed != 3<<30 || u.Memory != 8<<30 {
+		t.Errorf("%+v", u)
+	}
+	said.Incarnation, said.Workers[0].PID = "01JD0000000000000000000009", 8
+	w.eventually("what another agent and process say is not theirs", func() bool {
+		say(usage.Subject("node-a"), said)
+		var list gateway.WorkerList
+		w.get("/api/v1/jobs/"+string(v.Job)+"/workers").into(t, &list)
+		nodes = gateway.NodeList{}
+		w.get("/api/v1/nodes").into(t, &nodes)
+		return list.Workers[0].Usage == nil && nodes.Nodes[0].Usage == nil
+	})
 }
 
 // TestMetrics are named as Prometheus wants them, and count what happened.

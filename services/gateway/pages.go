@@ -6,9 +6,12 @@ import (
 	"encoding/hex"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/services/cluster/timeline"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/cluster/waterfall"
 	"github.com/regroup-io/regroup/services/gateway/feed"
@@ -40,13 +43,49 @@ func (g *Gateway) summary(_ context.Context, v events.JobView) (view.Summary, er
 	return view.Summarize(v, g.Now()), nil
 }
 
-func (g *Gateway) timeline(ctx context.Context, v events.JobView) (*view.Timeline, error) {
+func (g *Gateway) timeline(ctx context.Context, v events.JobView) (*timeline.Timeline, error) {
 	var facts []events.Event
 	err := g.feed.Stored(ctx, v.Job, 0, func(i feed.Item) error {
 		facts = append(facts, i.Event)
 		return nil
 	})
-	return view.NewTimeline(facts, g.Now()), err
+	if heard, ok := g.feed.Heard(v.Job); ok && !v.State.Terminal() {
+		facts = append(facts, heard)
+	}
+	return timeline.New(facts, g.Now()), err
+}
+
+// timelinePage answers with the timeline as JSON, or as the picture that regroup timeline -o svg
+// writes. A browser that shows it runs nothing of it, and loads nothing for it.
+func (g *Gateway) timelinePage(w http.ResponseWriter, r *http.Request) error {
+	media := accepted(r, mediaJSON, mediaSVG)
+	switch format := r.URL.Query().Get("format"); format {
+	case "":
+	case "json":
+		media = mediaJSON
+	case "svg":
+		media = mediaSVG
+	default:
+		return wrong("format", strconv.Quote(limits.Shorten(format, limits.Word.Max))+" is not known: write json or svg")
+	}
+	w.Header().Set("Vary", "Accept")
+	if media != mediaSVG {
+		return page(g, g.timeline)(w, r)
+	}
+	v, _, err := g.job(r)
+	if err != nil {
+		return err
+	}
+	t, err := g.timeline(r.Context(), v)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", mediaSVG)
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+	h.Set("Cache-Control", "no-store")
+	_ = timeline.SVG(w, t) // the client has gone
+	return nil
 }
 
 func (g *Gateway) jobMetrics(ctx context.Context, v events.JobView) (Series, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/tracing"
+	"github.com/regroup-io/regroup/services/cluster/timeline"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/cluster/waterfall"
 	"github.com/regroup-io/regroup/services/gateway/endpoint"
@@ -59,6 +60,7 @@ const (
 	mediaText    = "text/plain"
 	mediaSSE     = "text/event-stream"
 	mediaNDJSON  = "application/x-ndjson"
+	mediaSVG     = "image/svg+xml"
 	mediaProblem = "application/problem+json"
 	mediaEvent   = "application/cloudevents+json"
 	mediaBatch   = "application/cloudevents-batch+json"
@@ -79,6 +81,7 @@ func (g *Gateway) table() []route {
 		{"type", "only types of this pattern: worker.exited, incident.*", "string"},
 		{"after", "as Last-Event-ID; 0 = from the oldest", "integer"},
 		{"follow", "0 = end after those that are stored now; of server-sent events 1 is the default, else 0", "boolean"},
+		{"text", "1 = each fact as an object: what it says in one sentence, its family, and the event", "boolean"},
 	}
 	jobsQuery := []parameter{
 		{"state", "only jobs in this state; active = those that have not ended", "string"},
@@ -98,7 +101,7 @@ func (g *Gateway) table() []route {
 		},
 		{
 			method: "POST", path: "/api/v1/jobs", needs: tokens.Submitter, name: "submitJob", what: "Submit a job",
-			query: []parameter{{"dryRun", "1 = only check it, and say where it would fit", "boolean"}}, headers: []parameter{key},
+			query: []parameter{{"dryRun", "1 = only check it, and say whether it would start now, where, or what it would wait for", "boolean"}}, headers: []parameter{key},
 			takes:  []content{{mediaJSON, reflect.TypeFor[map[string]any]()}, {mediaYAML, nil}},
 			status: http.StatusCreated, gives: asJSON[Submitted](), handle: g.submit,
 		},
@@ -127,6 +130,7 @@ func (g *Gateway) table() []route {
 			headers: []parameter{resume}, status: http.StatusOK, gives: append([]content{{mediaText, nil}}, format...), handle: g.logs,
 		},
 		{method: "GET", path: jobPath + "/metrics", needs: tokens.Viewer, name: "getJobMetrics", what: "Points of the metrics that a job has reported", status: http.StatusOK, gives: asJSON[Series](), handle: page(g, g.jobMetrics)},
+		{method: "GET", path: jobPath + "/workers", needs: tokens.Viewer, name: "getJobWorkers", what: "What each worker of a job does now: its step, how long one takes it, processors and memory", status: http.StatusOK, gives: asJSON[WorkerList](), handle: page(g, g.workers)},
 		{method: "GET", path: "/api/v1/nodes", needs: tokens.Viewer, name: "listNodes", what: "Every node, by name", status: http.StatusOK, gives: asJSON[NodeList](), handle: g.listNodes},
 		{method: "POST", path: nodePath + "/drain", needs: tokens.Operator, name: "drainNode", what: "Give a node no more work and move its work away", takes: asJSON[Drain](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.drainNode},
 		{method: "POST", path: nodePath + "/quarantine", needs: tokens.Operator, name: "quarantineNode", what: "Quarantine a node or a slot for a time", takes: asJSON[QuarantineRequest](), status: http.StatusOK, gives: asJSON[events.NodeView](), handle: g.quarantineNode},
@@ -152,7 +156,11 @@ func (g *Gateway) table() []route {
 		{method: "GET", path: "/readyz", name: "getReadiness", what: "Is it connected, with every view read?", status: http.StatusOK, gives: []content{{mediaText, nil}}, open: true, handle: g.ready},
 		{method: "GET", path: jobPath + "/explain", needs: tokens.Viewer, name: "getJobExplain", what: "What the job does, and what it waits for, in one sentence with numbers", status: http.StatusOK, gives: asJSON[view.Explanation](), handle: page(g, g.explain)},
 		{method: "GET", path: jobPath + "/summary", needs: tokens.Viewer, name: "getJobSummary", what: "The result of the job, as regroup run -o json prints it", status: http.StatusOK, gives: asJSON[view.Summary](), handle: page(g, g.summary)},
-		{method: "GET", path: jobPath + "/timeline", needs: tokens.Viewer, name: "getJobTimeline", what: "What each worker did over time, and the generations", status: http.StatusOK, gives: asJSON[view.Timeline](), handle: page(g, g.timeline)},
+		{
+			method: "GET", path: jobPath + "/timeline", needs: tokens.Viewer, name: "getJobTimeline", what: "What each worker did over time, and the generations",
+			query:  []parameter{{"format", "json or svg, a picture; without it as the header Accept says, else json", "string"}},
+			status: http.StatusOK, gives: append(asJSON[timeline.Timeline](), content{mediaSVG, nil}), handle: g.timelinePage,
+		},
 		{method: "GET", path: jobPath + "/traces", needs: tokens.Viewer, name: "getJobTraces", what: "The spans of the start of the job and of its incidents, each in the order of a waterfall", status: http.StatusOK, gives: asJSON[waterfall.Page](), handle: page(g, g.traces)},
 	}
 }

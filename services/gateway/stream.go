@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -16,12 +15,18 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/feed"
 )
 
 // keepAlive is how often a stream says something when there is nothing to say, so that proxies and
 // clients keep the connection.
 const keepAlive = 15 * time.Second
+
+// beatEvery is how often a stream of live items says that it is alive, and whether this gateway has
+// a connection itself: a page that hears nothing for longer shows that it knows nothing.
+const beatEvery = 2 * time.Second
 
 // stream writes items to one client, as server-sent events, as JSON lines or as text.
 type stream struct {
@@ -33,6 +38,7 @@ type stream struct {
 	valid   func() bool   // its token still counts
 	checked time.Time     // when valid was asked
 	beats   *time.Timer   // when something is to be said, so that the connection is kept
+	beat    func() []byte // what is said then, as an item; nil = a comment
 	leave   func()
 }
 
@@ -145,9 +151,17 @@ func (s *stream) wait(ctx context.Context, some, others <-chan struct{}) bool {
 	case <-some:
 	case <-others:
 	case <-s.beats.C:
-		s.beats.Reset(keepAlive)
-		if s.media == mediaSSE {
-			s.buffer.WriteString(": \n\n")
+		switch {
+		case s.beat != nil:
+			s.beats.Reset(beatEvery)
+			if s.add("beat", "", s.beat()) != nil {
+				return false
+			}
+		default:
+			s.beats.Reset(keepAlive)
+			if s.media == mediaSSE {
+				s.buffer.WriteString(": \n\n")
+			}
 		}
 		return s.flush() == nil
 	case <-ctx.Done():
@@ -201,10 +215,16 @@ func (g *Gateway) jobEvents(w http.ResponseWriter, r *http.Request) error {
 // client.
 func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job ident.JobID, live bool) error {
 	pattern := r.URL.Query().Get("type")
-	if _, err := path.Match(pattern, ""); err != nil {
-		return wrong("type", strconv.Quote(pattern)+" is no pattern: write worker.exited or incident.*")
+	if pattern != "" {
+		if f := view.CheckPattern("type", pattern); f != nil {
+			return errcode.Refuse([]spec.FieldError{*f})
+		}
 	}
 	after, given, err := position(r)
+	if err != nil {
+		return err
+	}
+	text, err := boolean(r, "text", false)
 	if err != nil {
 		return err
 	}
@@ -217,7 +237,7 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job ident.JobID
 		return err
 	}
 	defer s.leave()
-	f := &factReader{g: g, out: s, job: job, pattern: pattern, live: live, after: after, changed: g.feed.Live.Last()}
+	f := &factReader{g: g, out: s, job: job, pattern: pattern, live: live, text: text, after: after, changed: g.feed.Live.Last()}
 	if !follows {
 		g.ended(r.Context(), s, g.feed.Stored(r.Context(), job, after+1, f.send))
 		return nil
@@ -226,6 +246,10 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job ident.JobID
 	f.after = min(after, newest) // of a stream that was made anew
 	if !given && job == "" {
 		f.after = newest
+	}
+	if live && s.media == mediaSSE {
+		s.beat = g.beat
+		s.beats.Reset(0)
 	}
 	// The position is fixed before the client learns that the stream is open, so that it gets all
 	// that comes after that, also if it connects again before the first.
@@ -236,6 +260,19 @@ func (g *Gateway) events(w http.ResponseWriter, r *http.Request, job ident.JobID
 	return nil
 }
 
+// Beat is the data of an item that says that a stream is alive.
+type Beat struct {
+	Now       time.Time `json:"now"`       // on the gateway's clock
+	Connected bool      `json:"connected"` // the gateway hears the brokers
+	Since     time.Time `json:"since"`     // of Connected; when the gateway began, if it has not changed
+}
+
+func (g *Gateway) beat() []byte {
+	connected, since := g.feed.ConnectedSince()
+	data, _ := json.Marshal(Beat{g.Now(), connected, since}) // it has no value that JSON lacks
+	return data
+}
+
 // factReader writes the facts after a position to a stream.
 type factReader struct {
 	g       *Gateway
@@ -243,16 +280,32 @@ type factReader struct {
 	job     ident.JobID // empty = all
 	pattern string      // of types
 	live    bool        // also what has no position
+	text    bool        // each as a Told
 	after   uint64
 	changed uint64 // position among what has none in the stream
 }
 
+// Told is a fact with what it says in one sentence, as the command line shows it.
+type Told struct {
+	Text   string          `json:"text"`
+	Family events.Family   `json:"family"`
+	Event  json.RawMessage `json:"event"` // the CloudEvent
+}
+
 // send writes a fact if it is wanted. The error is that of a client that has gone.
 func (f *factReader) send(i feed.Item) error {
-	if !wanted(f.pattern, i.Event.Body.Type()) {
+	if f.pattern != "" && !view.Matches(f.pattern, i.Event.Body.Type()) {
 		return nil
 	}
-	return f.out.add(i.Kind, strconv.FormatUint(i.Sequence, 10), i.Data)
+	data := i.Data
+	if f.text {
+		told, err := json.Marshal(Told{view.Describe(i.Event.Body), i.Event.Body.Type().Family(), json.RawMessage(data)})
+		if err != nil {
+			return err
+		}
+		data = told
+	}
+	return f.out.add(i.Kind, strconv.FormatUint(i.Sequence, 10), data)
 }
 
 // follow writes what comes until the client has gone, or ctx ends.
@@ -299,13 +352,4 @@ func (g *Gateway) ended(ctx context.Context, s *stream, err error) {
 		_ = s.add("error", "", p)                                                                                                                                  // the client has gone
 	}
 	_ = s.flush() // the client has gone
-}
-
-// wanted reports whether a type matches a pattern; an empty one matches all.
-func wanted(pattern string, t events.Type) bool {
-	if pattern == "" || pattern == string(t) {
-		return true
-	}
-	ok, err := path.Match(pattern, string(t.Family())+"."+t.Kind())
-	return err == nil && ok
 }

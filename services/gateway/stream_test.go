@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/services/gateway"
 )
 
 // sse is an open stream of server-sent events.
@@ -162,7 +164,7 @@ func TestStreamsSelect(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]int{
-		"/api/v1/jobs/none/events": http.StatusNotFound, "/api/v1/events?type=[": http.StatusBadRequest, "/api/v1/events?after=x": http.StatusBadRequest, "/api/v1/events?follow=x": http.StatusBadRequest,
+		"/api/v1/jobs/none/events": http.StatusNotFound, "/api/v1/events?type=[": http.StatusBadRequest, "/api/v1/events?type=job.faild": http.StatusBadRequest, "/api/v1/events?after=x": http.StatusBadRequest, "/api/v1/events?follow=x": http.StatusBadRequest,
 		"/api/v1/jobs/A..B/events": http.StatusBadRequest,
 	} {
 		if a := w.get(path); a.status != want || len(a.problem(t).Detail) == 0 {
@@ -362,5 +364,43 @@ func TestAStreamEndsWithItsGateway(t *testing.T) {
 	case <-done:
 	case <-time.After(patience):
 		t.Error("the stream is open after its gateway has ended")
+	}
+}
+
+// TestALiveStreamSaysThatItIsAlive: a page that hears nothing for a while knows that it knows
+// nothing.
+func TestALiveStreamSaysThatItIsAlive(t *testing.T) {
+	w := start(t)
+	s := w.stream("/api/v1/events?live=1")
+	var before time.Time
+	for n := 0; n < 2; {
+		i := s.next()
+		if i.kind != "beat" {
+			continue
+		}
+		n++
+		var b gateway.Beat
+		if err := json.Unmarshal([]byte(i.data), &b); err != nil {
+			t.Fatal(err)
+		}
+		if !b.Connected || b.Since.IsZero() || b.Since.After(b.Now) || !b.Now.After(before) {
+			t.Errorf("%+v after %s", b, before)
+		}
+		before = b.Now
+	}
+}
+
+// TestFactsWithWhatTheySay has each fact with the sentence of the command line.
+func TestFactsWithWhatTheySay(t *testing.T) {
+	w := start(t)
+	id := string(w.submit(job).Job)
+	s := w.stream("/api/v1/jobs/" + id + "/events?after=0&text=1")
+	i := s.next()
+	var told gateway.Told
+	if err := json.Unmarshal([]byte(i.data), &told); err != nil {
+		t.Fatal(err)
+	}
+	if told.Family != "job" || !strings.HasPrefix(told.Text, "1-2 workers") || !strings.Contains(string(told.Event), `"specversion"`) || i.id == "" {
+		t.Errorf("%+v with id %q", told, i.id)
 	}
 }

@@ -22,6 +22,8 @@ type Overview struct {
 	Goodput   *float64                `json:"goodput"`   // mean of the running jobs of which it is known; null = of none
 	Attention []Attention             `json:"attention"` // the most urgent first
 	Incidents []RecentIncident        `json:"incidents"` // the newest first
+	Strips    []Strip                 `json:"strips"`    // jobs that go on, then those that ended last
+	Nodes     []Capacity              `json:"nodes"`     // by name
 }
 
 // Attention is something that a person should look at.
@@ -31,6 +33,16 @@ type Attention struct {
 	Job      ident.JobID  `json:"job,omitempty"`
 	Node     ident.NodeID `json:"node,omitempty"`
 	Since    time.Time    `json:"since,omitzero"`
+}
+
+// Capacity is what a node has, and what is used of it.
+type Capacity struct {
+	Node   ident.NodeID     `json:"node"`
+	State  events.NodeState `json:"state"`
+	Slots  int              `json:"slots"`
+	Used   int              `json:"used"`
+	Usable int              `json:"usable"` // that may get new work
+	GPUs   int              `json:"gpus,omitempty"`
 }
 
 // RecentIncident is an incident of a job. Of an open one only the cause is known.
@@ -69,7 +81,7 @@ const (
 func (g *Gateway) overview(w http.ResponseWriter, r *http.Request) error {
 	now := g.Now()
 	jobs := g.feed.Jobs()
-	o := Overview{Jobs: map[events.JobState]int{}, Slots: g.slots(), Queue: len(g.feed.Pool().Queue), Attention: []Attention{}, Incidents: []RecentIncident{}}
+	o := Overview{Jobs: map[events.JobState]int{}, Slots: g.slots(), Queue: len(g.feed.Pool().Queue), Attention: []Attention{}, Incidents: []RecentIncident{}, Nodes: []Capacity{}}
 	for _, s := range g.feed.Silent(r.Context()) {
 		o.Attention = append(o.Attention, Attention{Severity: "error", Text: "no " + s + " answers: start one with regroup serve " + s})
 	}
@@ -105,6 +117,12 @@ func (g *Gateway) overview(w http.ResponseWriter, r *http.Request) error {
 		}
 		return b.Time.Compare(a.Time)
 	})
+	o.Strips = g.stripsOf(jobs, now)
+	for _, n := range g.nodes() {
+		if n.State != events.NodeStateLeft {
+			o.Nodes = append(o.Nodes, Capacity{n.Node, n.State, n.Slots, n.Used, n.Usable, len(n.GPUs)})
+		}
+	}
 	o.Incidents = o.Incidents[:min(len(o.Incidents), recentIncidents)]
 	return answer(w, http.StatusOK, o)
 }

@@ -222,7 +222,7 @@ func (a *call) list() *cobra.Command {
 		Long:    "Lists all users that were ever made, whether they were given away as a join token or as a credentials file, and whether they are valid.",
 		Example: command.Examples("regroup auth ls", "regroup auth ls -o json"),
 	}
-	form := command.Output(cmd, command.Table, command.JSON, command.YAML, command.Name)
+	form := command.Reading(cmd, command.Table, command.JSON, command.YAML, command.Name)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d, err := identity.Open(a.path())
 		if err != nil {

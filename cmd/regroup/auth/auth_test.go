@@ -179,7 +179,7 @@ func TestAUserIsSavedAsAContext(t *testing.T) {
 	if !strings.Contains(s.printed, "regroup ls --context lab") {
 		t.Errorf("%q", s.printed)
 	}
-	f, err := contexts.LoadFile(filepath.Join(s.config, "regroup", "config.yaml"))
+	f, err := contexts.Load(func(name string) string { return map[string]string{"XDG_CONFIG_HOME": s.config}[name] })
 	if err != nil {
 		t.Fatal(err)
 	}

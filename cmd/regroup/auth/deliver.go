@@ -36,7 +36,7 @@ func (a *call) open(to delivery) (identity.Dir, error) {
 		return d, errcode.Errorf(errcode.Invalid, "--token, --out and --save-context: a token goes elsewhere, and a context needs a file: give one of them")
 	}
 	if to.context != "" {
-		f, err := contexts.LoadFile(contexts.Path(a.env.Getenv))
+		f, err := contexts.Load(a.env.Getenv)
 		if err == nil {
 			err = f.Put(to.context, contexts.Settings{})
 		}
@@ -96,7 +96,7 @@ func (a *call) handOver(d identity.Dir, u identity.User, to delivery) error {
 
 // saveContext makes a context of this user that uses a credentials file.
 func (a *call) saveContext(d identity.Dir, creds, name string) error {
-	f, err := contexts.LoadFile(contexts.Path(a.env.Getenv))
+	f, err := contexts.Load(a.env.Getenv)
 	if err != nil {
 		return err
 	}

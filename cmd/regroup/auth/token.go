@@ -89,7 +89,7 @@ func (a *call) listTokens(open func() (*tokens.File, error)) *cobra.Command {
 		Long:    "Lists names and roles; the tokens themselves are known to their owners alone.",
 		Example: command.Examples("regroup auth token ls", "regroup auth token ls -o json"),
 	}
-	form := command.Output(cmd, command.Table, command.JSON, command.YAML, command.Name)
+	form := command.Reading(cmd, command.Table, command.JSON, command.YAML, command.Name)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f, err := open()
 		if err != nil {

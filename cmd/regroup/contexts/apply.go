@@ -60,7 +60,7 @@ type effective struct {
 }
 
 func effectiveFor(cmd *cobra.Command, getenv func(string) string) (*effective, error) {
-	file, err := LoadFile(Path(getenv))
+	file, err := Load(getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +97,8 @@ func (e *effective) of(v Value) (text, from string) {
 
 // context returns the name of the context in use, and where it is named.
 func (e *effective) context() (name, from string) {
-	if e.name == "" && e.file.Selected != "" {
-		return e.file.Selected, e.file.SelectedAt()
+	if name := e.file.InUse(); e.name == "" && name != "" {
+		return name, e.file.SelectedAt()
 	}
 	return e.name, cmp.Or(e.from, "default")
 }

@@ -19,8 +19,8 @@ import (
 // Command returns regroup context with its verbs.
 func Command(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "context", Aliases: []string{"ctx"}, Short: "Keep how clusters are reached under names",
-		Long: "A context says how a cluster is reached, as whom, and defaults for the output. Contexts are kept in config.yaml in $XDG_CONFIG_HOME/regroup or ~/.config/regroup. A " +
+		Use: "context [-]", Aliases: []string{"ctx"}, Short: "Keep how clusters are reached under names",
+		Long: "A context says how a cluster is reached, as whom, and defaults for the output. With - the one that was selected before is selected again. Contexts are kept in config.yaml in $XDG_CONFIG_HOME/regroup or ~/.config/regroup, and for all users of a machine in /etc/regroup/config.yaml. A " +
 			"flag wins over the environment, that over the context, and that over the section settings of the file.",
 		Example: command.Examples("regroup context add prod --server nats://broker:4222 --creds me.creds", "regroup context select prod",
 			"regroup ls --context nats:prod"),
@@ -29,7 +29,7 @@ func Command(env command.Env) *cobra.Command {
 	for _, c := range cmd.Commands() {
 		if strings.Contains(c.Use, "NAME") && c.Name() != "add" {
 			c.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-				f, err := LoadFile(Path(env.Getenv))
+				f, err := Load(env.Getenv)
 				if err != nil || len(args) > 0 {
 					return nil, cobra.ShellCompDirectiveNoFileComp
 				}
@@ -37,13 +37,21 @@ func Command(env command.Env) *cobra.Command {
 			}
 		}
 	}
-	return command.WithUsage(cmd)
+	command.WithUsage(cmd)
+	verbs := cmd.RunE // what it says of words that are none
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 || args[0] != "-" {
+			return verbs(cmd, args)
+		}
+		return onFile(env, func(_ *cobra.Command, f *File, _ []string) error { return selected(env, f, "-") })(cmd, args)
+	}
+	return cmd
 }
 
 // onFile returns the body of a command that changes or reads the settings file.
 func onFile(env command.Env, do func(cmd *cobra.Command, f *File, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		f, err := LoadFile(Path(env.Getenv))
+		f, err := Load(env.Getenv)
 		if err != nil {
 			return err
 		}
@@ -86,7 +94,9 @@ func add(env command.Env) *cobra.Command {
 			}
 		}
 		if *chosen {
-			f.Selected = args[0]
+			if err := f.Select(env.Getenv, args[0]); err != nil {
+				return err
+			}
 		}
 		if err := f.Save(); err != nil {
 			return err
@@ -112,7 +122,7 @@ func list(env command.Env) *cobra.Command {
 		Long:    "Lists the contexts; the selected one has a star. Passwords are not shown.",
 		Example: command.Examples("regroup context ls", "regroup context ls -o json"),
 	}
-	form := command.Output(cmd, command.Table, command.JSON, command.YAML, command.Name)
+	form := command.Reading(cmd, command.Table, command.JSON, command.YAML, command.Name)
 	cmd.RunE = onFile(env, func(cmd *cobra.Command, f *File, _ []string) error {
 		all := []listed{}
 		for _, name := range f.Names() {
@@ -120,7 +130,7 @@ func list(env command.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all = append(all, listed{name, name == f.Selected, s.Shown()})
+			all = append(all, listed{name, name == f.InUse(), s.Shown()})
 		}
 		return command.Print(env, cmd, form, all, command.Columns[listed]{
 			Name: func(c listed) string { return c.Name }, None: "no contexts; keep one: regroup context add NAME --server URL", Header: []string{" ", "NAME", "SERVER", "DESCRIPTION"},
@@ -142,9 +152,9 @@ func show(env command.Env) *cobra.Command {
 		Long:    "Shows what holds in a context, without a name in the selected one. Passwords are not shown.",
 		Example: command.Examples("regroup context show", "regroup context show prod -o json", "regroup context show nats:prod"),
 	}
-	form := command.Output(cmd, command.YAML, command.JSON)
+	form := command.Reading(cmd, command.YAML, command.JSON)
 	cmd.RunE = onFile(env, func(_ *cobra.Command, f *File, args []string) error {
-		name := f.Selected
+		name := f.InUse()
 		if len(args) > 0 {
 			name = args[0]
 		}
@@ -152,7 +162,7 @@ func show(env command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = form.Write(env.Out, listed{name, name == f.Selected && name != "", s.Shown()})
+		_, err = form.Write(env.Out, listed{name, name == f.InUse() && name != "", s.Shown()})
 		return err
 	})
 	return cmd
@@ -160,9 +170,9 @@ func show(env command.Env) *cobra.Command {
 
 func choose(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "select NAME | --none", Short: "Select the context that holds where none is named",
-		Long:    "Selects a context, or with --none none.",
-		Example: command.Examples("regroup context select prod", "regroup context select nats:prod", "regroup context select --none"),
+		Use: "select NAME | - | --none", Short: "Select the context that holds where none is named",
+		Long:    "Selects a context, with - the one that was selected before, or with --none none.",
+		Example: command.Examples("regroup context select prod", "regroup context select nats:prod", "regroup context select -", "regroup context select --none"),
 	}
 	none := cmd.Flags().Bool("none", false, "no context is selected")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -172,21 +182,25 @@ func choose(env command.Env) *cobra.Command {
 		return command.Exactly("NAME")(cmd, args)
 	}
 	cmd.RunE = onFile(env, func(_ *cobra.Command, f *File, args []string) error {
-		f.Selected = ""
-		said := "no context is selected"
-		if !*none {
-			if _, err := f.Context(env.Getenv, args[0]); err != nil {
-				return err
-			}
-			f.Selected, said = args[0], "context "+args[0]+" is selected"
-		}
-		if err := f.Save(); err != nil {
-			return err
-		}
-		fmt.Fprintln(env.Err, said)
-		return nil
+		return selected(env, f, strings.Join(args, ""))
 	})
 	return cmd
+}
+
+// selected selects a context as File.Select has it, keeps that, and says it.
+func selected(env command.Env, f *File, name string) error {
+	if err := f.Select(env.Getenv, name); err != nil {
+		return err
+	}
+	if err := f.Save(); err != nil {
+		return err
+	}
+	if f.Selected == "" {
+		fmt.Fprintln(env.Err, "no context is selected")
+	} else {
+		fmt.Fprintf(env.Err, "context %s is selected\n", f.Selected)
+	}
+	return nil
 }
 
 func remove(env command.Env) *cobra.Command {
@@ -201,10 +215,16 @@ func remove(env command.Env) *cobra.Command {
 			if _, err := f.Context(env.Getenv, args[0]); err != nil {
 				return err
 			}
+			if _, own := f.Contexts[args[0]]; !own {
+				return errcode.Errorf(errcode.Conflict, "%s is a context of all users of this machine: it is in %s", args[0], machineFile)
+			}
 			delete(f.Contexts, args[0])
 			wasSelected := f.Selected == args[0]
 			if wasSelected {
 				f.Selected = ""
+			}
+			if f.Previous == args[0] {
+				f.Previous = ""
 			}
 			if err := errors.Join(f.Save(), os.RemoveAll(f.Folder(args[0]))); err != nil {
 				return err

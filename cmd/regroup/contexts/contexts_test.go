@@ -88,6 +88,8 @@ func TestAContextFromItsBeginningToItsEnd(t *testing.T) {
 	u.must("context select prod", "context prod is selected\n")
 	u.prints("context show", "name: prod\nselected: true\ndescription: both\nserver: nats://me:xxxxx@broker:4222\ncreds: "+creds+"\ntimeout: 30s\noutput: json\n")
 	u.prints("probe", "nats://me:secret@broker:4222 "+creds+" 30s json auto ")
+	u.must("context -", "context lab is selected\n")
+	u.must("context select -", "context prod is selected\n")
 	u.must("context rm prod", "context prod is removed\nno context is selected\n")
 	u.prints("probe", "  15s table auto ")
 	u.must("context select lab", "context lab is selected\n")

@@ -19,9 +19,11 @@ import (
 
 // File is the settings file.
 type File struct {
-	path string
+	path    string
+	machine *File // what holds for all users here; nil = nothing
 
 	Selected string              `yaml:"selected,omitempty"` // the context in use if none is named
+	Previous string              `yaml:"previous,omitempty"` // the one that was selected before
 	Settings *Settings           `yaml:"settings,omitempty"` // defaults of all contexts
 	Contexts map[string]Settings `yaml:"contexts,omitempty"`
 }
@@ -42,9 +44,21 @@ func inConfig(getenv func(string) string, parts ...string) string {
 	return filepath.Join(append([]string{dir}, parts...)...)
 }
 
-// LoadFile reads and validates a settings file; a missing file is empty.
-func LoadFile(path string) (*File, error) {
-	f := &File{path: path}
+// machineFile has the settings and contexts of all users of a machine, below those of the user.
+var machineFile = "/etc/regroup/config.yaml"
+
+// Load reads and validates the settings file of the user and that of the machine; a missing file is
+// empty.
+func Load(getenv func(string) string) (*File, error) {
+	machine, err := load(machineFile, nil)
+	if err != nil {
+		return nil, err
+	}
+	return load(Path(getenv), machine)
+}
+
+func load(path string, machine *File) (*File, error) {
+	f := &File{path: path, machine: machine}
 	if path == "" {
 		return f, nil
 	}
@@ -67,7 +81,7 @@ func (f *File) check() error {
 			return in(f.path, "settings", err)
 		}
 	}
-	for _, name := range f.Names() {
+	for _, name := range slices.Sorted(maps.Keys(f.Contexts)) {
 		if err := checkName(name); err != nil {
 			return in(f.path, "contexts", err)
 		}
@@ -75,8 +89,26 @@ func (f *File) check() error {
 			return in(f.path, "contexts."+name, err)
 		}
 	}
-	if _, ok := f.Contexts[f.Selected]; !ok && f.Selected != "" && !strings.HasPrefix(f.Selected, natsPrefix) {
+	if !slices.Contains(f.Names(), f.Selected) && f.Selected != "" && !strings.HasPrefix(f.Selected, natsPrefix) {
 		return in(f.path, "", errcode.Errorf(errcode.Invalid, "selected: %w", f.unknown(f.Selected)))
+	}
+	return nil
+}
+
+// Select selects a context, empty = none; "-" is the one that was selected before.
+func (f *File) Select(getenv func(string) string, name string) error {
+	if name == "-" {
+		if name = f.Previous; name == "" {
+			return errcode.Errorf(errcode.NotFound, "no context was selected before this one: name it (regroup context ls)")
+		}
+	}
+	if name != "" {
+		if _, err := f.Context(getenv, name); err != nil {
+			return err
+		}
+	}
+	if name != f.Selected {
+		f.Previous, f.Selected = f.Selected, name
 	}
 	return nil
 }
@@ -87,8 +119,23 @@ func (f *File) Dir() string { return filepath.Dir(f.path) }
 // Folder is where the files of a context are, for those that have some of their own.
 func (f *File) Folder(context string) string { return filepath.Join(f.Dir(), "joined", context) }
 
-// Names lists the contexts.
-func (f *File) Names() []string { return slices.Sorted(maps.Keys(f.Contexts)) }
+// Names lists the contexts, those of the machine too.
+func (f *File) Names() []string {
+	all := slices.Collect(maps.Keys(f.Contexts))
+	if f.machine != nil {
+		all = append(all, f.machine.Names()...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// InUse is the context in use if none is named; empty = none.
+func (f *File) InUse() string {
+	if f.Selected == "" && f.machine != nil {
+		return f.machine.Selected
+	}
+	return f.Selected
+}
 
 // Put adds or replaces a context.
 func (f *File) Put(name string, s Settings) error {
@@ -120,6 +167,9 @@ func (f *File) Context(getenv func(string) string, name string) (Settings, error
 		return natsContext(getenv, foreign)
 	}
 	s, ok := f.Contexts[name]
+	if !ok && f.machine != nil && slices.Contains(f.machine.Names(), name) {
+		return f.machine.Context(getenv, name)
+	}
 	if !ok {
 		return s, f.unknown(name)
 	}
@@ -130,7 +180,7 @@ func (f *File) Context(getenv func(string) string, name string) (Settings, error
 func (f *File) Resolve(getenv func(string) string, name string) (Settings, error) {
 	var s Settings
 	if name == "" {
-		name = f.Selected
+		name = f.InUse()
 	}
 	if name != "" {
 		var err error
@@ -138,8 +188,11 @@ func (f *File) Resolve(getenv func(string) string, name string) (Settings, error
 			return s, err
 		}
 	}
-	if f.Settings != nil {
-		below := f.Settings.below(f.Dir(), getenv("HOME"))
+	for of := f; of != nil; of = of.machine {
+		if of.Settings == nil {
+			continue
+		}
+		below := of.Settings.below(of.Dir(), getenv("HOME"))
 		if s.Server != "" { // the other connection settings belong to another server
 			below = Settings{Timeout: below.Timeout, Output: below.Output, Color: below.Color}
 		}

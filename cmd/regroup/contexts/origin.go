@@ -12,7 +12,7 @@ import (
 // a context is the selected one. Empty if it is not set.
 func (f *File) Origin(getenv func(string) string, name, field string) string {
 	if name == "" {
-		name = f.Selected
+		name = f.InUse()
 	}
 	has := func(s Settings) bool {
 		for _, v := range s.Values() {
@@ -32,11 +32,19 @@ func (f *File) Origin(getenv func(string) string, name, field string) string {
 	if f.Settings != nil && has(*f.Settings) {
 		return "settings, " + f.at("settings", field)
 	}
+	if f.machine != nil {
+		return f.machine.Origin(getenv, name, field)
+	}
 	return ""
 }
 
 // SelectedAt says where the selected context is named.
-func (f *File) SelectedAt() string { return "selected, " + f.at("selected") }
+func (f *File) SelectedAt() string {
+	if f.Selected == "" && f.machine != nil {
+		return f.machine.SelectedAt()
+	}
+	return "selected, " + f.at("selected")
+}
 
 // at returns the path of the file and the line of a field.
 func (f *File) at(fields ...string) string {

@@ -54,7 +54,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		"contexts: {prod: {server: ['nats://a', 'nats://b']}}\n": `string`,
 	} {
 		env := home(t, map[string]string{"regroup/config.yaml": text})
-		_, err := LoadFile(Path(env))
+		_, err := Load(env)
 		if err == nil || !strings.HasPrefix(err.Error(), Path(env)+": ") || !strings.Contains(err.Error(), want) || errcode.Of(err) == errcode.Internal {
 			t.Errorf("%q: %v, want the file and %q", text, err, want)
 		}
@@ -71,7 +71,7 @@ contexts:
   lab: {server: nats://lab:4222, timeout: 9s}
   plain: {output: json}
 `, "nats/context/old.json": `{"url": "nats://old:4222", "user": "ada", "password": "s p", "creds": "", "color_scheme": "x"}`})
-	f, err := LoadFile(Path(env))
+	f, err := Load(env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestErrorsHoldNoPassword(t *testing.T) {
 // TestSavedForItsUserAlone checks the file's mode and that it is replaced atomically.
 func TestSavedForItsUserAlone(t *testing.T) {
 	env := home(t, nil)
-	f, err := LoadFile(Path(env))
+	f, err := Load(env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestSavedForItsUserAlone(t *testing.T) {
 	if err := f.Save(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := LoadFile(Path(env))
+	again, err := Load(env)
 	if err != nil || again.Selected != "prod" || again.Contexts["prod"] != f.Contexts["prod"] {
 		t.Errorf("%+v, %v", again, err)
 	}

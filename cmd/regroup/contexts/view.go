@@ -34,7 +34,7 @@ func view(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup config view", "regroup config view --origin", "regroup config view --context lab -o json"),
 	}
 	origin := cmd.Flags().Bool("origin", false, "show where each value comes from; -o json has it always")
-	form := command.Output(cmd, command.Table, command.JSON, command.YAML)
+	form := command.Reading(cmd, command.Table, command.JSON, command.YAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		e, err := effectiveFor(cmd, env.Getenv)
 		if err != nil {

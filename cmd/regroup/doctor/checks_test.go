@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 func one(f finding) []finding { return []finding{f} }
@@ -72,9 +74,14 @@ func TestPorts(t *testing.T) {
 	has(t, one(checkPortRange("")), "port range", ok, "unknown")
 	has(t, one(checkAdvertised("192.0.2.7", func(string) error { return nil })), "advertised address", ok, "192.0.2.7")
 	has(t, one(checkAdvertised("192.0.2.7", func(string) error { return syscall.EADDRNOTAVAIL })), "advertised address", problem, "cannot assign")
-	has(t, one(checkServer("", nil)), "server", ok, "none is configured")
-	has(t, one(checkServer("nats://a:1", func() error { return nil })), "server", ok, "nats://a:1 answers")
-	has(t, one(checkServer("nats://a:1", func() error { return errors.New("refused") })), "server", problem, "refused")
+	has(t, one(checkClock(900*time.Millisecond, 0)), "clock", ok, "900ms ahead of that of the server")
+	has(t, one(checkClock(-2*time.Millisecond, 5*time.Millisecond)), "clock", ok, "that of the server, to 5ms")
+	has(t, one(checkClock(-2*time.Second, 5*time.Millisecond)), "clock", note, "2s behind that of the server")
+	has(t, one(checkServer("", false, nil)), "server", ok, "none is configured")
+	has(t, one(checkServer("", true, func() error { return nil })), "server", ok, "regroup up on this machine answers")
+	has(t, one(checkServer("nats://a:1", false, func() error { return nil })), "server", ok, "nats://a:1 answers")
+	has(t, one(checkServer("nats://a:1", false, func() error { return errors.New("refused") })), "server", problem, "refused")
+	has(t, one(checkServer("nats://a:1", false, func() error { return fmt.Errorf("a: %w", jetstream.ErrRefused) })), "server", problem, "a: ")
 }
 
 func TestMemory(t *testing.T) {

@@ -22,10 +22,11 @@ import (
 	"github.com/regroup-io/regroup/internal/exitcode"
 )
 
-// limit bounds all checks together; probeLimit the Python process, serverLimit the server.
+// limit bounds all checks together; probeLimit the Python process, which imports torch, serverLimit
+// the server.
 const (
-	limit       = 30 * time.Second
-	probeLimit  = 22 * time.Second
+	limit       = 2 * time.Minute
+	probeLimit  = limit - 10*time.Second
 	serverLimit = 3 * time.Second
 )
 
@@ -64,7 +65,7 @@ same model, and a GPU that is far slower is named. It takes up to a minute. Jobs
 	}
 	python := cmd.Flags().String("python", "", "interpreter to check (default: $PYTHON_EXEC, or python3)")
 	gpu := cmd.Flags().Bool("gpu", false, "measure the GPUs, and nothing else")
-	form := command.Output(cmd, command.Text, command.JSON)
+	form := command.Reading(cmd, command.Text, command.JSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		m := machine{env: env, config: c, advertise: advertise, version: version, python: *python}
 		var all []finding

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/cmd/regroup/serve"
 )
 
 // machine reads what the checks judge from this machine.
@@ -58,17 +60,31 @@ func (m machine) check(ctx context.Context) []finding {
 	visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")
 	all = append(all, checkGPUs(len(glob("/dev/nvidia[0-9]*")), read("/proc/driver/nvidia/version"), visible, set))
 	all = append(all, checkEnvironment(os.Environ())...)
-	return append(all, checkServer(m.config.Server, func() error { return m.connect(ctx) }))
+	var clock []finding // of a server that answers
+	all = append(all, checkServer(m.config.Server, serve.Shared(*m.config), func() (err error) {
+		clock, err = m.connect(ctx)
+		return err
+	}))
+	return append(all, clock...)
 }
 
-func (m machine) connect(ctx context.Context) error {
+// connect connects to the server, and compares this clock with its.
+func (m machine) connect(ctx context.Context) ([]finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, serverLimit)
 	defer cancel()
-	_, done, err := m.env.Connect(ctx, serverLimit, func(string) {})
-	if err == nil {
-		done()
+	servers, done, err := m.env.Connect(ctx, serverLimit, func(string) {})
+	if err != nil || len(servers) == 0 {
+		return nil, err
 	}
-	return err
+	defer done()
+	asked := time.Now()
+	theirs, err := servers[0].Ports.Clock.Now(ctx)
+	if err != nil {
+		return []finding{fine("clock", "unknown beside that of the server: %v", err)}, nil
+	}
+	now := time.Now()
+	half := now.Sub(asked) / 2 // theirs counts as that of the question
+	return []finding{checkClock(now.Sub(theirs)+half, half)}, nil
 }
 
 // interfaces returns whether each interface is up.

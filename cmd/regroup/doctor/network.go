@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/regroup-io/regroup/jetstream"
 )
 
 // slowName is how long the host's name may take to resolve: each process group looks it up.
@@ -162,13 +165,42 @@ func checkAdvertised(host string, listen func(host string) error) finding {
 	return fine("advertised address", "%s", host)
 }
 
-// checkServer judges whether the configured server answers; empty = none is configured.
-func checkServer(url string, connect func() error) finding {
-	if url == "" {
+// checkServer judges whether the configured server answers; empty = none is configured, and local
+// says whether one of this user runs here.
+func checkServer(url string, local bool, connect func() error) finding {
+	if url == "" && !local {
 		return fine("server", "none is configured: a job has its own")
 	}
-	if err := connect(); err != nil {
+	url = cmp.Or(url, "regroup up on this machine")
+	err := connect()
+	if errors.Is(err, jetstream.ErrRefused) {
+		return finding{"server", problem, err.Error(), "name what admits you (--creds, REGROUP_SECRET, a context); for regroup up on this machine leave the server out"}
+	}
+	if err != nil {
 		return finding{"server", problem, err.Error(), "start it (regroup up, or regroup serve nats), name another (--server, REGROUP_SERVER, regroup context), or none: --server ''"}
 	}
 	return fine("server", "%s answers", url)
+}
+
+// clockMost is how far a clock may be from the server's: no more than the second to which times are
+// shown.
+const clockMost = time.Second
+
+// checkClock judges how far this clock is ahead of the server's, which is known to within the time
+// that the answer took.
+func checkClock(ahead, within time.Duration) finding {
+	of := "ahead of"
+	if ahead < 0 {
+		ahead, of = -ahead, "behind"
+	}
+	switch {
+	case ahead > clockMost+within:
+		return finding{
+			"clock", note, fmt.Sprintf("%s %s that of the server", ahead.Round(time.Millisecond), of),
+			"synchronize the clocks (systemd-timesyncd, chrony): recovery does not need it, but times of traces and outputs differ by that",
+		}
+	case ahead <= within:
+		return fine("clock", "that of the server, to %s", max(within, time.Millisecond).Round(time.Millisecond))
+	}
+	return fine("clock", "%s %s that of the server, to %s", ahead.Round(time.Millisecond), of, max(within, time.Millisecond).Round(time.Millisecond))
 }

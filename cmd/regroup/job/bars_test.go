@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/commandtest"
 	"github.com/regroup-io/regroup/e2e/terminal"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster/clustertest"
 )
@@ -135,5 +137,30 @@ func (w *watched) until(ctx context.Context, t *testing.T, want string) {
 		case <-ctx.Done():
 			t.Fatalf("it shows\n%s, want\n%s", got, want)
 		}
+	}
+}
+
+// TestLogsFold: what four ranks say at once is one line on a terminal, unless the text alone is
+// wanted.
+func TestLogsFold(t *testing.T) {
+	w := commandtest.New(t)
+	w.Job(running())
+	each := ""
+	for r := range 4 {
+		w.PrintAs(mnist, tables.Member{Place: place("node-a", r), Rank: ident.Rank(r)}, 1, "epoch 3\n")
+		each += fmt.Sprintf("[node-a r%d g1] epoch 3\n", r)
+	}
+	for line, want := range map[string]string{"logs mnist": "[r0-3 g1] epoch 3\n", "logs mnist --rank 0-2": strings.Join(strings.SplitAfter(each, "\n")[:3], ""), "logs mnist -o raw": strings.Repeat("epoch 3\n", 4)} {
+		screen := &terminal.Screen{Width: 60}
+		commands := func(env command.Env) []*cobra.Command {
+			env.Out, env.IsTerminal = screen, true
+			return Commands(env)
+		}
+		if o := w.Run(t.Context(), "", commands, strings.Split(line, " ")...); o.Exit != 0 || screen.String() != want {
+			t.Errorf("%s on a terminal: %q, want %q %v", line, screen.String(), want, o.Failure)
+		}
+	}
+	if o := run(t, w, "logs", "mnist"); o.Out != each {
+		t.Errorf("in a pipe: %q, want %q", o.Out, each)
 	}
 }

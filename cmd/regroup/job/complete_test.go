@@ -13,7 +13,10 @@ func TestShellsCompleteJobs(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"gpt-0c22\twaiting mnist-7f3a\trunning bert-0c21\tfailed :4", []string{"__complete", "stop", ""}},
+		{"gpt-0c22\twaiting mnist-7f3a\trunning bert-0c21\tfailed :4", []string{"__complete", "status", ""}},
+		{"gpt-0c22\twaiting mnist-7f3a\trunning :4", []string{"__complete", "stop", ""}},
+		{"bert-0c21\tfailed :4", []string{"__complete", "rm", ""}},
+		{":4", []string{"__complete", "logs", "mnist-7f3a", "--rank", ""}},
 		{":4", []string{"__complete", "scale", "mnist-7f3a", ""}},
 	} {
 		if got := strings.Join(strings.Split(strings.TrimSpace(run(t, w, c.args...).Out), "\n"), " "); got != c.want {

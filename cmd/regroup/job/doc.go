@@ -14,29 +14,35 @@ import (
 
 // Commands returns all commands, each directly under regroup.
 func Commands(env command.Env) []*cobra.Command {
-	all := []*cobra.Command{list(env), top(env), status(env), logs(env), facts(env), why(env), timeline(env), metrics(env), trace(env), scale(env), closeRendezvous(env), stop(env), wait(env), remove(env)}
+	all := []*cobra.Command{list(env), topCommand(env), status(env), logs(env), facts(env), why(env), drawTimeline(env), metrics(env), trace(env), scale(env), closeRendezvous(env), stop(env), wait(env), remove(env)}
 	for _, c := range all {
 		if strings.Contains(c.Use, "JOB") {
-			c.ValidArgsFunction = env.Completes(jobs)
+			c.ValidArgsFunction = env.Completes(jobsFor(c.Name()))
 		}
 		command.WithUsage(c)
 	}
 	return all
 }
 
-// jobs completes a JOB: running jobs first.
-func jobs(ctx context.Context, c *cluster.Client) ([]cobra.Completion, error) {
-	all, err := c.Jobs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	words := make([]cobra.Completion, 0, len(all))
-	for _, ended := range []bool{false, true} {
-		for _, v := range all {
-			if v.State.Terminal() == ended {
-				words = append(words, cobra.CompletionWithDesc(string(v.Job), string(v.State)))
+// jobsFor completes a JOB: running ones first, for a command that changes a job those that it can
+// change.
+func jobsFor(name string) func(context.Context, *cluster.Client) ([]cobra.Completion, error) {
+	return func(ctx context.Context, c *cluster.Client) ([]cobra.Completion, error) {
+		all, err := c.Jobs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		words := make([]cobra.Completion, 0, len(all))
+		for _, ended := range []bool{false, true} {
+			if ended && (name == "stop" || name == "scale" || name == "close") || !ended && name == "rm" {
+				continue
+			}
+			for _, v := range all {
+				if v.State.Terminal() == ended {
+					words = append(words, cobra.CompletionWithDesc(string(v.Job), string(v.State)))
+				}
 			}
 		}
+		return words, nil
 	}
-	return words, nil
 }

@@ -2,8 +2,10 @@ package job
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"strings"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +13,8 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/cloudevent"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -19,20 +23,45 @@ func facts(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [JOB | --all]", Short: "Show what happened, event by event",
 		Long:    "Prints the facts about a job, without a name the last one, or with --all about every job and node, in the order in which they were stored. With -o json each line is one CloudEvent in structured mode.",
-		Example: command.Examples("regroup events mnist", "regroup events mnist -f", "regroup events --all -f -o json | jq .type"),
+		Example: command.Examples("regroup events mnist", "regroup events mnist -f", "regroup events mnist --type 'incident.*' --since 1h", "regroup events --all -f -o json | jq .type"),
 	}
 	all := cmd.Flags().Bool("all", false, "every job and node")
 	follow := cmd.Flags().BoolP("follow", "f", false, "go on with what comes")
-	form := command.Output(cmd, command.Text, command.JSON)
+	types := cmd.Flags().StringArray("type", nil, "only types of this `PATTERN`: worker.exited, 'incident.*'; several times: any of them")
+	since := cmd.Flags().Duration("since", 0, "only what is younger: 5m")
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(view.TypePatterns(), cobra.ShellCompDirectiveNoFileComp)) // fails only when called twice
+	form := command.Reading(cmd, command.Text, command.JSON)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		var wrong []spec.FieldError
+		for _, p := range *types {
+			if w := view.CheckPattern("--type", p); w != nil {
+				wrong = append(wrong, *w)
+			}
+		}
+		if *since < 0 {
+			wrong = append(wrong, spec.FieldError{Path: "--since", Message: "must be positive, such as 5m"})
+		}
+		if len(wrong) > 0 {
+			return &errcode.ValidationError{Fields: wrong}
+		}
 		if *all {
 			return command.Exactly()(cmd, args)
 		}
 		return command.AtMost("JOB")(cmd, args)
 	}
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
+		from := time.Time{}
+		if *since > 0 {
+			from = env.Now().Add(-*since)
+		}
 		var err error
-		say := func(e events.Event) error { return sayFact(env, s.Palette, e, form.Is(command.JSON)) }
+		say := func(e events.Event) error {
+			t := e.Body.Type()
+			if e.Time.Before(from) || len(*types) > 0 && !slices.ContainsFunc(*types, func(p string) bool { return view.Matches(p, t) }) {
+				return nil
+			}
+			return sayFact(env, s.Palette, e, form)
+		}
 		switch {
 		case *all:
 			err = s.AllFacts(ctx, !*follow, say)
@@ -52,13 +81,13 @@ func facts(env command.Env) *cobra.Command {
 	return cmd
 }
 
-func sayFact(env command.Env, p screen.Palette, e events.Event, asJSON bool) error {
-	if asJSON {
+func sayFact(env command.Env, p screen.Palette, e events.Event, form *command.Format) error {
+	if !form.Is(command.Text) {
 		m, err := cloudevent.EncodeStructured(e)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(env.Out, strings.TrimSpace(string(escape.JSON(m.Data))))
+		_, err = form.Item(env.Out, json.RawMessage(m.Data))
 		return err
 	}
 	kind := fmt.Sprintf("%-18s", string(e.Body.Type().Family())+"."+e.Body.Type().Kind())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/internal/english"
+	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -23,7 +26,7 @@ func list(env command.Env) *cobra.Command {
 	running := cmd.Flags().BoolP("running", "r", false, "only jobs that have not ended")
 	limit := cmd.Flags().Int("limit", newest, "at most so many jobs; 0 = all")
 	every := cmd.Flags().BoolP("all", "a", false, "all jobs, as --limit 0")
-	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name)
+	form := command.Reading(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name)
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
 		all, err := s.Jobs(ctx)
 		if err != nil {
@@ -83,22 +86,25 @@ func limited(views []events.JobView, n int) []events.JobView {
 }
 
 func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []string {
-	gen, step := "-", "-"
-	if v.Generation > 0 {
-		gen = fmt.Sprint(uint64(v.Generation))
-	}
-	if v.Step > 0 {
-		step = fmt.Sprint(v.Step)
-	}
-	r := []string{
-		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", view.Members(v), view.WorkersRange(v.Spec.Workers)), gen, step,
-		fmt.Sprint(view.Unplanned(v)), env.Age(v.Submitted),
-	}
+	r := screen.JobCells(p, v, env.Now())
 	if wide {
-		r = append(r, string(v.Spec.Recovery), v.By, fmt.Sprintf("%q", v.Spec.Command))
+		r = append(r, string(v.Spec.Recovery), v.By, shellWords(v.Spec.Command))
 	}
-	if v.Reason != "" && v.State != events.JobStateRunning && v.State != events.JobStateSucceeded {
-		r = append(r, p.Faint(v.Reason))
+	if reason := screen.JobReason(p, v); reason != "" {
+		r = append(r, reason)
 	}
 	return r
+}
+
+// shellWords writes a command as one would type it.
+func shellWords(words []string) string {
+	typed := make([]string, len(words))
+	for i, w := range words {
+		if typed[i] = escape.Line(w); w == "" || strings.ContainsFunc(w, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./=:,@%+", r)
+		}) {
+			typed[i] = "'" + strings.ReplaceAll(typed[i], "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(typed, " ")
 }

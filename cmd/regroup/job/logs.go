@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -17,26 +16,25 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
-	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 type logFlags struct {
-	follow           bool
-	rank, node       string
-	gen              uint64
-	tail             int
-	since            time.Duration
-	include, exclude string
-	form             *command.Format
+	follow                      bool
+	rank, node                  string
+	gen                         uint64
+	tail                        int
+	since                       time.Duration
+	include, exclude, highlight string
+	form                        *command.Format
 }
 
 func logs(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs [JOB]", Short: "Show the workers' output, merged, with rank and generation", Args: command.AtMost("JOB"),
 		Long:    "Prints the output of all workers in the order in which it was stored, each line with node, rank and generation. Of a line that a program overwrites, such as a progress bar, it prints the last state. With -f it goes on until the job has ended. Without a name it is about the job that was submitted last.",
-		Example: command.Examples("regroup logs mnist -f", "regroup logs mnist --rank 0,3-5 --tail 100", "regroup logs mnist -i 'loss|error' -e DEBUG --since 5m"),
+		Example: command.Examples("regroup logs mnist -f", "regroup logs mnist --rank 0,3-5 --tail 100", "regroup logs mnist -i 'loss|error' -e DEBUG -H nan --since 5m"),
 	}
 	f := &logFlags{}
 	fs := cmd.Flags()
@@ -47,8 +45,9 @@ func logs(env command.Env) *cobra.Command {
 	fs.IntVar(&f.tail, "tail", -1, "only the last N of the stored lines")
 	fs.DurationVar(&f.since, "since", 0, "only lines that are younger: 5m")
 	fs.StringVarP(&f.include, "include", "i", "", "only lines that match this regular expression")
+	fs.StringVarP(&f.highlight, "highlight", "H", "", "make what matches this regular expression stand out")
 	fs.StringVarP(&f.exclude, "exclude", "e", "", "no lines that match this regular expression")
-	f.form = command.Output(cmd, command.Text, command.Raw, command.JSONL)
+	f.form = command.Reading(cmd, command.Text, command.Raw, command.JSONL)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		t, err := newTail(env, cmd, f)
 		if err != nil {
@@ -66,6 +65,8 @@ type tail struct {
 	env      command.Env
 	palette  screen.Palette
 	keep     func(view.Line) bool
+	stands   *regexp.Regexp // what stands out; nil = nothing
+	printed  bool
 	last     uint64         // sequence of the newest chunk seen
 	withheld []view.Line    // with --tail: the newest of the stored lines
 	bottom   *screen.Sticky // the lines that are not finished, while it follows
@@ -73,6 +74,9 @@ type tail struct {
 
 func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
 	t := &tail{logFlags: f, env: env, palette: env.Palette(cmd, env.IsTerminal), bottom: screen.NewSticky(env.Out, env.IsTerminal, env.Now)}
+	if env.IsTerminal && !f.form.Is(command.Raw) {
+		t.bottom.Fold(env.Out)
+	}
 	ranks, ok := view.ParseRanks(f.rank)
 	if !ok {
 		return nil, errcode.Errorf(errcode.Invalid, "--rank %q is no list of ranks: write 0,3-5", f.rank)
@@ -83,6 +87,9 @@ func newTail(env command.Env, cmd *cobra.Command, f *logFlags) (*tail, error) {
 	}
 	exclude, err := pattern("--exclude", f.exclude)
 	if err != nil {
+		return nil, err
+	}
+	if t.stands, err = pattern("--highlight", f.highlight); err != nil {
 		return nil, err
 	}
 	youngest := env.Now().Add(-f.since)
@@ -120,6 +127,9 @@ func (t *tail) run(ctx context.Context, c *cluster.Client, v events.JobView) (er
 		}
 	}
 	if !t.follow || v.State.Terminal() {
+		if !t.printed && t.selects() {
+			fmt.Fprintln(t.env.Err, "there is no such line")
+		}
 		return nil
 	}
 	t.tail, t.withheld = -1, nil
@@ -130,6 +140,11 @@ func (t *tail) run(ctx context.Context, c *cluster.Client, v events.JobView) (er
 		return command.Interrupted(ctx, err)
 	}
 	return command.Interrupted(ctx, t.read(ctx, c, v.Job, false))
+}
+
+// selects reports whether not every line is wanted.
+func (f *logFlags) selects() bool {
+	return f.rank+f.node+f.include+f.exclude != "" || f.gen > 0 || f.since > 0
 }
 
 func (t *tail) read(ctx context.Context, c *cluster.Client, job ident.JobID, follow bool) error {
@@ -153,19 +168,18 @@ func (t *tail) read(ctx context.Context, c *cluster.Client, job ident.JobID, fol
 }
 
 func (t *tail) print(l view.Line) error {
+	t.printed = true
 	p := t.palette.Line(l)
 	p.Open = l.Open && t.follow
-	switch {
-	case t.form.Is(command.JSONL):
-		b, err := json.Marshal(l)
-		if err == nil {
-			_, err = fmt.Fprintln(t.env.Out, string(escape.JSON(b)))
-		}
-		return err
-	case t.form.Is(command.Raw):
+	if t.stands != nil {
+		p.Text = t.palette.Highlight(t.stands, p.Text)
+	}
+	if t.form.Is(command.Raw) {
 		if p.Prefix = ""; !t.env.IsTerminal {
 			p.Text = l.Text
 		}
+	} else if written, err := t.form.Item(t.env.Out, l); written {
+		return err
 	}
 	return t.bottom.Line(t.env.Out, t.env.IsTerminal, p)
 }

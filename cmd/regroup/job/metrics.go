@@ -28,7 +28,7 @@ func metrics(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup metrics mnist", "regroup metrics mnist --name loss --name accuracy", "regroup metrics mnist -o json | jq '.[].points[-1]'"),
 	}
 	names := cmd.Flags().StringSlice("name", nil, "only this value; may be repeated")
-	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
+	form := command.Reading(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
 		var facts []events.Event
 		err := s.Facts(ctx, v.Job, func(e events.Event) error {

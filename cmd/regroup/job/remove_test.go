@@ -55,7 +55,7 @@ func TestRemove(t *testing.T) {
 		"rm old --ended":                 {2, "", "both jobs and --ended are given\n"},
 		"rm old --older-than 1h":         {2, "", "--older-than is for --ended\n"},
 		"rm odl-0001":                    {3, "", "there is no job \"odl-0001\": did you mean \"old-0001\"?\n"},
-		"rm --ended --force --timeout 9": {2, "", "invalid argument \"9\" for \"--timeout\" flag: time: missing unit in duration \"9\" (see regroup rm --help)\n"},
+		"rm --ended --force --timeout 9": {2, "", "--timeout \"9\": write 30s, 5m or 1h (see regroup rm --help)\n"},
 	} {
 		t.Run(line, func(t *testing.T) {
 			w, asked := removing(t)

@@ -25,7 +25,7 @@ func status(env command.Env) *cobra.Command {
 		Example: command.Examples("regroup status mnist-7f3a", "regroup status mnist", "regroup status mnist -o summary | jq .samples"),
 	}
 	const asSummary = "summary"
-	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name, asSummary)
+	form := command.Reading(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name, asSummary)
 	cmd.RunE = onJob(env, func(ctx context.Context, s command.Session, v events.JobView) error {
 		live := s.Live(ctx, &v)
 		if form.Is(asSummary) {
@@ -124,8 +124,11 @@ func workers(env command.Env, p screen.Palette, v events.JobView, wide bool) err
 		if wide {
 			r = append(r, string(w.Incarnation))
 		}
-		if w.Detail != "" {
-			r = append(r, p.Faint(w.Detail))
+		if detail := w.Detail; detail != "" {
+			if w.State == tables.WorkerStateStopped && detail != events.StillRunning {
+				detail += " (asked to stop)" // as the fact says it
+			}
+			r = append(r, p.Faint(detail))
 		}
 		return r
 	})
@@ -137,7 +140,7 @@ func why(env command.Env) *cobra.Command {
 		Long:    "Says in one sentence with numbers what the job is doing, or what it waits for and how long it will: slots, nodes, workers that have not joined, the last call, the failure budget, services of which none answers. Without a name it is about the job that was submitted last.",
 		Example: command.Examples("regroup explain mnist-7f3a", "regroup explain mnist", "regroup explain mnist -o json | jq .missing"),
 	}
-	form := command.Output(cmd, command.Text, command.JSON, command.YAML)
+	form := command.Reading(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = chosen(env, theLast, func(ctx context.Context, s command.Session, v events.JobView) error {
 		s.Live(ctx, &v)
 		seen := view.Seen{Job: v, Now: env.Now(), Silent: s.Silent(ctx)}
@@ -227,7 +230,11 @@ func failureBudget(v events.JobView, now time.Time) string {
 	if f.Per.D() == time.Hour {
 		window = "this hour"
 	}
-	text := fmt.Sprintf("%d of %s %s", v.FailuresWithin(now), english.Plural(*f.Max, "failure"), window)
+	counted := v.FailuresWithin(now)
+	text := fmt.Sprintf("%d of %s %s", counted, english.Plural(*f.Max, "failure"), window)
+	if counted > *f.Max {
+		text = fmt.Sprintf("%s %s, %d allowed", english.Plural(counted, "failure"), window, *f.Max)
+	}
 	if same, step := events.SameStep(v.CountedFailures); same > 0 {
 		where := fmt.Sprintf("at step %d", step)
 		if step == 0 {

@@ -1,35 +1,22 @@
 package job
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
-	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/top"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/internal/english"
-	"github.com/regroup-io/regroup/internal/exitcode"
-	pause "github.com/regroup-io/regroup/internal/wait"
+	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/gateway/brokers"
-)
-
-// Sequences of a terminal: the frame is written over the one before, without flicker.
-const (
-	clearScreen = "\x1b[H\x1b[2J"
-	toTop       = "\x1b[H"
-	clearToEnd  = "\x1b[K"
-	clearBelow  = "\x1b[J"
 )
 
 // refreshEvery is the default interval of frames. The brokers are asked less often.
@@ -38,93 +25,56 @@ const (
 	observeEvery = 5 * time.Second
 )
 
-// overview is one frame, and the JSON form of the command.
-type overview struct {
-	At     time.Time         `json:"at"`
-	Jobs   []view.Job        `json:"jobs"` // that have not ended
-	Nodes  []events.NodeView `json:"nodes"`
-	Silent []string          `json:"silent"` // services without a replica that answers
-
-	Brokers brokers.Report `json:"brokers"`
-}
-
-// progress is where a job was in the frame before.
-type progress struct {
-	step uint64
-	at   time.Time
-}
-
-func top(env command.Env) *cobra.Command {
+func topCommand(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch jobs, nodes, services and brokers", Args: command.Exactly(),
-		Long:    "Shows the jobs that have not ended, the nodes, the services and the brokers, again and again until q is pressed. STEPS/S is the rate between two frames with a newer step. LAG is what a broker's copy lacks that is the most behind; WAITING is what a service has still to handle. What needs attention of them is marked with !. Without a terminal, and with -o, it shows them once.",
+		Long:    "Shows the jobs that have not ended, the nodes, the services and the brokers, until q is pressed; Enter opens a job, / filters, 1 to 8 sort, and ? lists the keys. STEPS/S is the rate between two frames with a newer step. LAG is what a broker's copy lacks that is the most behind; WAITING is what a service has still to handle. What needs attention of them is marked with !. Without a terminal, and with -o, it shows them once.",
 		Example: command.Examples("regroup top", "regroup top --every 5s", "regroup top -o json | jq '.nodes[] | select(.state != \"ready\")'"),
 	}
 	every := cmd.Flags().Duration("every", refreshEvery, "time between two frames")
-	form := command.Output(cmd, command.Table, command.JSON, command.YAML)
+	form := command.Reading(cmd, command.Table, command.JSON, command.YAML)
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
 		if *every <= 0 {
 			return errcode.Errorf(errcode.Invalid, "--every %s: give a time above 0", *every)
 		}
-		if in, ok := env.In.(*os.File); ok && env.IsTerminal && form.Is(command.Table) {
-			watching, restore := boot.UntilKey(ctx, in, "qQ")
-			defer restore()
-			err := watch(watching, env, s, form, *every)
-			switch cause := context.Cause(watching); {
-			case errors.Is(cause, boot.ErrPressed):
-				return nil
-			case errors.Is(cause, boot.ErrInterrupted):
-				return &exitcode.Error{Code: exitcode.Interrupted}
+		from := &topSource{env: env, s: s, observer: brokers.NewObserver(s.Brokers()), newest: map[ident.JobID]*newestLines{}}
+		if env.IsTerminal && form.Is(command.Table) {
+			o := top.Options{Source: from, Every: *every, Palette: s.Palette, Now: env.Now, Out: env.Out}
+			if in, ok := env.In.(*os.File); ok && boot.IsTerminal(in) && !boot.Background(in) {
+				o.In = in
 			}
+			s.Waits, s.Warn = func(string) {}, func(error) {} // the screen says it
+			ctx, off := boot.Interruptible(ctx, nil)
+			defer off()
+			return top.Watch(ctx, o)
+		}
+		o, err := from.Overview(ctx)
+		if err != nil {
 			return err
 		}
-		return watch(ctx, env, s, form, *every)
+		if written, err := form.Write(env.Out, o); written {
+			return err
+		}
+		return top.Draw(env.Out, s.Palette, o)
 	})
 	return cmd
 }
 
-// watch writes frames until ctx ends, or one where there is no terminal.
-func watch(ctx context.Context, env command.Env, s command.Session, form *command.Format, every time.Duration) error {
-	before, rates := map[ident.JobID]progress{}, map[ident.JobID]float64{}
-	observer, report := brokers.NewObserver(s.Brokers()), brokers.Report{}
-	for first := true; ; first = false {
-		o, err := look(ctx, env, s)
-		if err != nil {
-			return err
-		}
-		if o.At.Sub(report.At) >= observeEvery {
-			report = observer.Observe(ctx, env.Now)
-		}
-		o.Brokers = report
-		if written, err := form.Write(env.Out, o); written {
-			return err
-		}
-		measure(o, before, rates)
-		var frame bytes.Buffer
-		if err := draw(env, s.Palette, &frame, o, rates); err != nil {
-			return err
-		}
-		if !env.IsTerminal {
-			_, err := env.Out.Write(frame.Bytes())
-			return err
-		}
-		begin := toTop
-		if first {
-			begin = clearScreen
-		}
-		text := begin + strings.ReplaceAll(frame.String(), "\n", clearToEnd+"\n") + clearBelow
-		if _, err := fmt.Fprint(env.Out, text); err != nil {
-			return err
-		}
-		if !pause.Sleep(ctx, every) {
-			return context.Cause(ctx)
-		}
-	}
+// topSource is what the connected servers say.
+type topSource struct {
+	env      command.Env
+	s        command.Session
+	observer *brokers.Observer
+	report   brokers.Report
+
+	mu     sync.Mutex
+	newest map[ident.JobID]*newestLines
 }
 
-func look(ctx context.Context, env command.Env, s command.Session) (overview, error) {
-	o := overview{At: env.Now(), Nodes: []events.NodeView{}, Silent: []string{}}
-	all, err := s.Jobs(ctx)
+// Overview implements top.Source.
+func (c *topSource) Overview(ctx context.Context) (top.Overview, error) {
+	o := top.Overview{At: c.env.Now(), Nodes: []events.NodeView{}, Silent: []string{}}
+	all, err := c.s.Jobs(ctx)
 	if err != nil {
 		return o, err
 	}
@@ -138,77 +88,58 @@ func look(ctx context.Context, env command.Env, s command.Session) (overview, er
 	for i := range views {
 		live[i] = &views[i]
 	}
-	s.Live(ctx, live...)
+	c.s.Live(ctx, live...)
 	o.Jobs = view.Jobs(views)
-	nodes, err := s.Nodes(ctx)
+	nodes, err := c.s.Nodes(ctx)
 	if err != nil {
 		return o, err
 	}
 	o.Nodes = append(o.Nodes, nodes...)
-	o.Silent = append(o.Silent, s.Silent(ctx)...)
-	return o, nil
+	o.Silent = append(o.Silent, c.s.Silent(ctx)...)
+	if o.At.Sub(c.report.At) >= observeEvery {
+		c.report = c.observer.Observe(ctx, c.env.Now)
+	}
+	o.Brokers = c.report
+	return o, ctx.Err()
 }
 
-// measure updates the rates of jobs, in steps per second, where a newer step is known.
-func measure(o overview, before map[ident.JobID]progress, rates map[ident.JobID]float64) {
-	for _, v := range o.Jobs {
-		last, now := before[v.Job], progress{v.Step, v.StepAt}
-		took := now.at.Sub(last.at).Seconds()
-		switch {
-		case now.step < last.step: // it went back to a commit
-			delete(rates, v.Job)
-		case last.step > 0 && now.step > last.step && took > 0:
-			rates[v.Job] = float64(now.step-last.step) / took
-		}
-		before[v.Job] = now
-	}
-}
-
-func draw(env command.Env, p screen.Palette, w *bytes.Buffer, o overview, rates map[ident.JobID]float64) error {
-	ready := 0
-	for _, n := range o.Nodes {
-		if n.Schedulable() {
-			ready++
-		}
-	}
-	services := "all services answer"
-	if len(o.Silent) > 0 {
-		services = "no answer from " + strings.Join(o.Silent, ", ")
-	}
-	if env.IsTerminal {
-		services += "  " + p.Faint("q ends it")
-	}
-	fmt.Fprintf(w, "%s  %s, %d of %s ready for work, %s\n\n", o.At.Format(time.TimeOnly), english.Plural(len(o.Jobs), "job"), ready, english.Plural(len(o.Nodes), "node"), services)
-	err := screen.TableOf(w, p, []string{"JOB", "STATE", "WORKERS", "GEN", "STEP", "STEPS/S", "LAST INCIDENT", "AGE"}, o.Jobs, func(v view.Job) []string {
-		rate := "-"
-		if r, ok := rates[v.Job]; ok {
-			rate = fmt.Sprintf("%.1f", r)
-		}
-		r := row(env, p, v.JobView, false)
-		// Beyond the columns of ls: what happened last.
-		return append(append(r[:5:5], rate, lastIncident(v.JobView)), r[6:]...)
-	})
+// Job implements top.Source.
+func (c *topSource) Job(ctx context.Context, id ident.JobID) (view.Job, error) {
+	v, err := c.s.Job(ctx, string(id))
 	if err != nil {
-		return err
+		return view.Job{}, err
 	}
-	fmt.Fprintln(w)
-	err = screen.TableOf(w, p, []string{"NODE", "STATE", "SLOTS", "SINCE"}, o.Nodes, func(n events.NodeView) []string {
-		return []string{string(n.Node), p.State(string(n.State)), fmt.Sprintf("%d/%d", n.SchedulableSlots(), n.Slots), env.Age(n.Since)}
-	})
-	if err != nil {
-		return err
-	}
-	return drawBrokers(p, w, o.Brokers)
+	c.s.Live(ctx, &v)
+	return view.JobOf(v), nil
 }
 
-// lastIncident names the open incident of a job, or its newest one with how long it took.
-func lastIncident(v events.JobView) string {
-	if v.OpenIncident != nil {
-		return string(v.OpenIncident.Cause.Kind) + ", open"
+// newestLines are the newest lines of a job, to which those that come are added.
+type newestLines struct {
+	all  []view.Line
+	last uint64 // sequence of the newest chunk seen
+}
+
+// linesKept is how many lines of a job are kept.
+const linesKept = 200
+
+// Lines implements top.Source.
+func (c *topSource) Lines(ctx context.Context, id ident.JobID) ([]view.Line, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.newest[id]
+	if n == nil {
+		n = &newestLines{}
+		c.newest[id] = n
 	}
-	if len(v.Incidents) == 0 {
-		return "-"
-	}
-	last := v.Incidents[len(v.Incidents)-1]
-	return fmt.Sprintf("%s, %s", last.Cause.Kind, view.MS(last.TotalMS))
+	err := c.s.Logs(ctx, id, cluster.LogsFrom{After: n.last}, func(l view.Line) error {
+		if l.Open {
+			return nil // its next state comes
+		}
+		n.last = max(n.last, l.Sequence)
+		if n.all = append(n.all, l); len(n.all) > 2*linesKept {
+			n.all = append(n.all[:0], n.all[linesKept:]...)
+		}
+		return nil
+	})
+	return append([]view.Line{}, n.all[max(0, len(n.all)-linesKept):]...), err
 }

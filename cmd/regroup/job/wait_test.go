@@ -50,6 +50,15 @@ func TestWaitGivesUp(t *testing.T) {
 		if o := run(t, w, "wait", "mnist", "--timeout", "20ms"); o.Exit != 12 || o.Err != "mnist-7f3a has not ended within 20ms: it is running\n" {
 			t.Errorf("%+v", o)
 		}
+		if o := run(t, w, "wait", "mnist", "--for", "running"); o.Exit != 0 || o.Err != "" {
+			t.Errorf("%+v", o)
+		}
+		if o := run(t, w, "wait", "gpt", "--for", "running", "--timeout", "1s"); o.Exit != 12 || o.Err != "gpt-0c22 is not running within 1.0s: it is waiting\n" {
+			t.Errorf("%+v", o)
+		}
+		if o := run(t, w, "wait", "bert", "--for", "running"); o.Exit != 14 && o.Exit != 10 {
+			t.Errorf("%+v", o)
+		}
 		if o := run(t, w, "wait", "nobody"); o.Exit != 3 {
 			t.Errorf("%+v", o)
 		}

@@ -32,7 +32,7 @@ the agent has started, with the number of the newest. What could not be read is 
 		Example: command.Examples("regroup node gpus", "regroup node gpus node-b", "regroup node gpus -o json | jq '.[] | select(.fault)'"),
 	}
 	cmd.ValidArgsFunction = env.Completes(names)
-	form := command.Output(cmd, command.Table, command.JSON, command.YAML, command.Name)
+	form := command.Reading(cmd, command.Table, command.JSON, command.YAML, command.Name)
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
 		nodes, err := s.Nodes(ctx)
 		if err == nil && len(s.Args) > 0 {

@@ -34,7 +34,7 @@ func list(env command.Env) *cobra.Command {
 		Long:    "Lists every node with discovery's opinion of it. SLOTS are those that may get work now, of all that it has; USED counts those that the scheduler has given to jobs. What keeps a node or a slot out is said behind, and until when.",
 		Example: command.Examples("regroup node ls", "regroup node ls -o wide", "regroup node ls -o json | jq '.[] | select(.state == \"lost\")'"),
 	}
-	form := command.Output(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name)
+	form := command.Reading(cmd, command.Table, command.Wide, command.JSON, command.YAML, command.Name)
 	cmd.RunE = env.Connected(func(ctx context.Context, s command.Session) error {
 		nodes, err := s.Nodes(ctx)
 		if err != nil {

@@ -130,7 +130,11 @@ func release(env command.Env) *cobra.Command {
 			return err
 		}
 		if !cluster.Quarantined(n, slot) {
-			fmt.Fprintf(env.Err, "%s is not in quarantine: nothing to do\n", called(n.Node, slot))
+			hint := ""
+			if n.Draining {
+				hint = "; it drains, which regroup node drain " + string(n.Node) + " --undo ends"
+			}
+			fmt.Fprintf(env.Err, "%s is not in quarantine: nothing to do%s\n", called(n.Node, slot), hint)
 			return nil
 		}
 		if err := s.ChangeNode(ctx, cluster.Release(events.NodeRelease{Node: n.Node, Slot: slot, Reason: *reason})); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -21,7 +22,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/services/cluster"
-	"github.com/regroup-io/regroup/services/cluster/view"
+	"github.com/regroup-io/regroup/services/cluster/timeline"
 	"github.com/regroup-io/regroup/services/discovery"
 )
 
@@ -46,7 +47,7 @@ func DemoCommand(env command.Env, c *boot.Config) *cobra.Command {
 			if output != "text" && output != "json" {
 				return errcode.Errorf(errcode.Invalid, "-o %q: use text or json", output)
 			}
-			d := &demo{env: env, config: *c, palette: env.Palette(cmd, env.ErrIsTerminal), json: output == "json", epochs: epochs}
+			d := &demo{env: env, config: *c, palette: env.Palette(cmd, env.ErrIsTerminal), json: output == "json", epochs: epochs, talk: env.Err}
 			return d.run(cmd.Context())
 		},
 	}
@@ -63,14 +64,13 @@ type demo struct {
 	epochs  int
 	nodes   *nodes
 	facts   []events.Event
+	talk    io.Writer // Err, above its status line while there is one
 }
 
-func (d *demo) say(format string, args ...any) {
-	fmt.Fprintf(d.env.Err, format+"\n", args...)
-}
+func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.talk, format+"\n", args...) }
 
 func (d *demo) run(parent context.Context) error {
-	worker, err := siblingPath("mnist")
+	worker, err := workerPath("mnist")
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (d *demo) train(ctx context.Context, c *cluster.Client, worker string) (eve
 		}
 	}
 	if err := c.AwaitNodes(ctx, first, "node-a", "node-b", "node-c"); err != nil {
-		return events.JobView{}, err
+		return events.JobView{}, fmt.Errorf("%w\n%s", err, d.nodes.lastWords())
 	}
 	job, err := c.Submit(ctx, spec.Job{
 		Name: "mnist", Command: []string{worker, "-epochs", fmt.Sprint(d.epochs), "-step-time", stepTime}, Recovery: spec.RecoveryInProcess,
@@ -141,6 +141,7 @@ func (d *demo) train(ctx context.Context, c *cluster.Client, worker string) (eve
 		},
 		OnProgress: f.progress,
 	})
+	d.talk = w.Errors()
 	v, err := w.Run(ctx)
 	if err == nil && !v.State.Terminal() {
 		err = fmt.Errorf("%s has not ended", job)
@@ -171,7 +172,7 @@ func (d *demo) show(v events.JobView) error {
 	}
 	fmt.Fprintln(out)
 	g := screen.Gantt{Palette: d.palette}
-	if err := g.Draw(out, view.NewTimeline(d.facts, time.Now())); err != nil {
+	if err := g.Draw(out, timeline.New(d.facts, time.Now())); err != nil {
 		return err
 	}
 	if a, ok := v.Metrics["accuracy"]; ok {

@@ -3,9 +3,12 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/serve"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/internal/spawn"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster"
@@ -42,7 +46,9 @@ func (n *nodes) start(name string, slots int) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(self, "agent", "--server", n.url, "--state-dir", n.dir, "--node", name, "--slots", fmt.Sprint(slots), "--advertise", "127.0.0.1")
-	cmd.Env = append(os.Environ(), "REGROUP_SECRET="+n.secret, "REGROUP_AUTH=", "REGROUP_CREDS=", "REGROUP_AGENT_JOIN=")
+	// What is meant for one process would be for each of them: they cannot share the address of a
+	// health check, which an image sets.
+	cmd.Env = append(os.Environ(), "REGROUP_SECRET="+n.secret, "REGROUP_AUTH=", "REGROUP_CREDS=", "REGROUP_AGENT_JOIN=", "REGROUP_HEALTH=")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is handled by the demo, which ends its nodes itself
 	if err := spawn.Start(cmd); err != nil {
@@ -52,6 +58,21 @@ func (n *nodes) start(name string, slots int) error {
 	defer n.mu.Unlock()
 	n.running[name] = cmd
 	return nil
+}
+
+// lastWords returns the last line that each node has logged.
+func (n *nodes) lastWords() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(n.running)) {
+		b, err := os.ReadFile(filepath.Join(n.dir, name+".log"))
+		lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+		if err == nil {
+			all = append(all, name+": "+escape.Line(lines[len(lines)-1]))
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 // kill ends a node's agent with SIGKILL. Its workers die with it.
@@ -108,15 +129,18 @@ func forget(ctx context.Context, l *serve.Local) error {
 	})
 }
 
-// siblingPath returns the path of a program in the directory of this executable.
-func siblingPath(name string) (string, error) {
+// workerPath returns the path of an example worker: in the directory of this executable, or where a
+// wheel has it beside that, in ../libexec/regroup.
+func workerPath(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
-	at := filepath.Join(filepath.Dir(self), name)
-	if _, err := os.Stat(at); err != nil {
-		return "", fmt.Errorf("the example worker %s is not beside %s: build it with make build", name, self)
+	dir := filepath.Dir(self)
+	for _, at := range []string{filepath.Join(dir, name), filepath.Join(dir, "..", "libexec", "regroup", name)} {
+		if _, err := os.Stat(at); err == nil {
+			return filepath.Clean(at), nil
+		}
 	}
-	return at, nil
+	return "", fmt.Errorf("the example worker %s is neither in %s nor in ../libexec/regroup of it: build it with make build, or install the wheel", name, dir)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/regroup-io/regroup/agent/gpus"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
@@ -28,6 +29,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 	"github.com/regroup-io/regroup/services/cluster"
@@ -44,6 +46,8 @@ type call struct {
 	flags   *jobflags.Flags
 	listed  bool // a host list was given by flags, not in the environment
 	json    bool
+	from    string // whose exit code is that of the command, if the job fails: worker; empty = its own
+	ended   map[ident.Incarnation]events.WorkerExited
 	web     serve.GatewayConfig
 	pages   bool // serve the dashboard too
 	palette screen.Palette
@@ -54,13 +58,16 @@ type call struct {
 func Command(env command.Env, c *boot.Config, a serve.AgentConfig, d serve.DiscoveryConfig, w serve.GatewayConfig) *cobra.Command {
 	var file string
 	var form *command.Format
-	r := &call{env: env, config: c, agent: a, hosts: d, web: w}
+	r := &call{env: env, config: c, agent: a, hosts: d, web: w, ended: map[ident.Incarnation]events.WorkerExited{}}
 	cmd := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a job, follow it, and exit with its outcome", Args: cobra.ArbitraryArgs,
 		Long: `Submits a job and follows it to its end. With no server configured and none running here, run brings its own: broker,
 services and an agent in this process, beside those of other runs. The first word that is not a flag begins the command. Flags of torchrun and horovodrun are understood: docs/launchers.md.`,
 		Example: command.Examples("regroup run --workers 2:4 -- python train.py", "regroup run --workers 4 --recovery in-process -- ./mnist -epochs 4", "regroup run -f job.yaml -o json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if r.from != "" && r.from != "worker" {
+				return errcode.Errorf(errcode.Invalid, "--exit-code-from %q: write worker, or leave it out", r.from)
+			}
 			spec, err := readSpec(env, file, r.flags, args)
 			if err != nil {
 				return explainRefusal(env, form, err)
@@ -85,9 +92,10 @@ services and an agent in this process, beside those of other runs. The first wor
 	}
 	command.Group(cmd.Flags(), "Job flags", func() { r.flags = jobflags.Add(cmd.Flags()) })
 	form = command.Output(cmd, command.Text, command.JSON) // json: one object at the end on stdout, workers' output on stderr
+	cmd.Flags().StringVar(&r.from, "exit-code-from", "", "worker: exit with the code of the worker that failed first, 128 and the signal's number for a signal, where the job fails")
 	cmd.Flags().StringVarP(&file, "file", "f", "", "job spec in YAML or JSON; - is stdin")
 	cmd.Flags().IntVar(&r.agent.Slots, "slots", a.Slots, "with a server of its own: workers that fit here; default: as many as the job wants, or with --gpu one per GPU")
-	cmd.Flags().BoolVar(&r.pages, "dashboard", false, "with a server of its own: serve the dashboard too, at a free port, and print a link to it")
+	cmd.Flags().BoolVar(&r.pages, "dashboard", false, "with a server of its own: serve the dashboard too, at a free port, and print a link to it; in a terminal it stays after the end, until Ctrl-C")
 	command.Group(cmd.Flags(), "Host flags, with a server of its own", func() { r.hosts.HostFlags(cmd.Flags()) })
 	cmd.Flags().SetInterspersed(false)
 	return cmd
@@ -124,6 +132,9 @@ func (r *call) run(ctx context.Context, spec spec.Job) error {
 	return r.attached(ctx, spec)
 }
 
+// restWithin is how long the last output of workers may take to be stored by agents that run on.
+const restWithin = 400 * time.Millisecond
+
 // attached runs the job on an existing server. Ctrl-C leaves it running.
 func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	own := *r.config
@@ -150,10 +161,10 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	if err != nil {
 		return err
 	}
-	if err := w.Rest(ctx, 400*time.Millisecond); err != nil {
+	if err := w.Rest(ctx, restWithin); err != nil {
 		return err
 	}
-	return report(r.env.Out, r.env.Err, r.palette, v, r.json)
+	return r.report(v)
 }
 
 // local runs the job on l, with an agent in this process. The first Ctrl-C stops the job, the
@@ -177,6 +188,9 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		a.Node = fmt.Sprintf("%s-%d", a.Filled().Node, l.Number)
 	}
 	a = a.Filled()
+	if min := spec.Workers.Min; spec.GPU == nil && a.Slots < min {
+		return &exitcode.Error{Code: exitcode.NoRoom, Err: fmt.Errorf("%s: %s wanted at least, and --slots %d gives no more room: nothing else can join a run with a server of its own", spec.Name, english.Plural(min, "worker"), a.Slots)}
+	}
 	agent, err := serve.NewAgent(l.Process, a)
 	if err != nil {
 		return err
@@ -199,6 +213,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	var v events.JobView
 	var w *Watcher
 	unread := false
+	stayed, outcome := false, error(nil) // of a run whose dashboard stayed after its end
 	g.Go(func() error {
 		defer end()
 		if err := stopLeftovers(runCtx, c); err != nil {
@@ -222,12 +237,13 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 			agent.Kill()
 		})
 		defer restore()
-		defer context.AfterFunc(stopping, func() {
+		noStop := context.AfterFunc(stopping, func() {
 			if runCtx.Err() == nil {
 				fmt.Fprintf(w.Errors(), "stopping %s; Ctrl-C again kills it\n", job)
 				_ = c.ChangeJob(runCtx, cluster.Stop(job, "interrupted", false))
 			}
-		})()
+		})
+		defer noStop()
 		v, err = w.Run(runCtx)
 		if unread = errors.Is(err, syscall.EPIPE); unread {
 			fmt.Fprintf(r.env.Err, "stopping %s: nobody reads its output any more\n", job)
@@ -236,11 +252,23 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 		if err != nil {
 			return err
 		}
-		v, err = c.AwaitExits(runCtx, v)
-		return err
+		if v, err = c.AwaitExits(runCtx, v); err != nil || pages == nil || !r.env.ErrIsTerminal || r.json || !noStop() {
+			return err
+		}
+		stayed = true
+		if err := w.Rest(runCtx, restWithin); err != nil {
+			return err
+		}
+		outcome = r.report(v)
+		fmt.Fprintf(r.env.Err, "the dashboard stays until Ctrl-C: %s\n", pages.Link())
+		<-stopping.Done()
+		return nil
 	})
 	if err := g.Wait(); err != nil {
 		return err
+	}
+	if stayed {
+		return outcome
 	}
 	if unread {
 		return &exitcode.Error{Code: exitcode.Unread}
@@ -249,7 +277,7 @@ func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) erro
 	if err := w.Rest(parent, 0); err != nil {
 		return err
 	}
-	return report(r.env.Out, r.env.Err, r.palette, v, r.json)
+	return r.report(v)
 }
 
 // leftBy is the exit code of a run that only followed its job and ended early: by Ctrl-C, or
@@ -272,7 +300,28 @@ func (r *call) watcher(c *cluster.Client, job ident.JobID) *Watcher {
 	return NewWatcher(WatchOptions{
 		Client: c, Job: job, Out: out, Err: r.env.Err, Palette: r.palette, Terminal: r.env.ErrIsTerminal,
 		OutPalette: r.colours, OutTerminal: r.outIsTerminal(),
+		OnFact: func(e events.Event) {
+			if x, ok := e.Body.(events.WorkerExited); ok && r.from != "" {
+				r.ended[x.Incarnation] = x
+			}
+		},
 	})
+}
+
+// report is report with the exit code of a worker, if that is wanted and there is one.
+func (r *call) report(v events.JobView) error {
+	err := report(r.env.Out, r.env.Err, r.palette, v, r.json)
+	if v.State != events.JobStateFailed || v.FirstError == nil {
+		return err
+	}
+	x, known := r.ended[v.FirstError.Incarnation]
+	switch signal := unix.SignalNum(x.Signal); {
+	case known && signal > 0:
+		return &exitcode.Error{Code: 128 + int(signal)}
+	case known && x.ExitCode > 0:
+		return &exitcode.Error{Code: x.ExitCode}
+	}
+	return err
 }
 
 // outIsTerminal reports whether the workers' output goes to a terminal.

@@ -108,10 +108,13 @@ func explainRefusal(env command.Env, form *command.Format, err error) error {
 	if !inFile {
 		bad = &specfile.Error{Findings: refusal.Fields}
 	}
-	written, err := form.Write(env.Out, bad.Findings)
+	written := false
+	if !form.Selects() { // what is selected is of something else
+		if written, err = form.Write(env.Out, bad.Findings); err != nil {
+			return err
+		}
+	}
 	switch {
-	case err != nil:
-		return err
 	case written:
 	case inFile:
 		bad.Print(env.Err)

@@ -55,6 +55,9 @@ func NewWatcher(o WatchOptions) *Watcher {
 	if o.OutTerminal && !o.Terminal {
 		w.lines = screen.NewSticky(o.Out, true, time.Now)
 	}
+	if o.OutTerminal {
+		w.lines.Fold(o.Out)
+	}
 	return w
 }
 

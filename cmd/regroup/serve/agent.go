@@ -163,7 +163,12 @@ func newAgent(p *boot.Process, a AgentConfig, o agentOptions) (*agent.Agent, err
 			Logs:      logs.Config{Rate: p.Conn.Amounts().Bytes / 2}, // the rest is for all else that it publishes
 			Heartbeat: a.Heartbeat, DepartWithin: a.DepartWithin, PreemptFile: a.PreemptFile, PreemptURL: a.PreemptURL,
 		},
-		Output: o.output, ErrorFile: o.errorFile, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: logger,
+		Output: func(l logs.Line) {
+			p.Output.Line(l)
+			if o.output != nil {
+				o.output(l)
+			}
+		}, ErrorFile: o.errorFile, Reported: p.Meter.Report, Observe: p.Recorder.Record, Logger: logger,
 	})
 }
 
@@ -236,7 +241,7 @@ name of its node, the address of the brokers and its credentials from a token, a
 			}
 			a.GPUs = cmp.Or(a.GPUs, gpus.Auto)
 			var measure measureOnce
-			return withHealth(ctx, p, nil, func(ctx context.Context) error {
+			return p.WithHealth(ctx, nil, func(ctx context.Context) error {
 				return agent.RunIncarnations(ctx, func() (func(context.Context) error, error) {
 					run, err := newAgent(p, a, agentOptions{measure: &measure})
 					if err != nil {

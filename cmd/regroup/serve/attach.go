@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,11 +94,28 @@ type attached struct {
 }
 
 func dial(ctx context.Context, c boot.Config, say func(string)) (cluster.Server, error) {
-	p, err := boot.Dial(ctx, c, say)
+	p, err := boot.Dial(ctx, admitted(c), say)
 	if err != nil {
 		return cluster.Server{}, err
 	}
 	return cluster.Server{Ports: p.Ports, Source: p.Config.CommandSource(), Close: p.Close}, nil
+}
+
+// admitted returns the configuration with what admits this user to a server of this machine, if its
+// address is given as `regroup up` prints it, without anything that would admit anybody.
+func admitted(c boot.Config) boot.Config {
+	u, err := url.Parse(c.Server)
+	if err != nil || u.User != nil || c.Auth != "" || c.Creds != "" || c.Secret != "" {
+		return c
+	}
+	for _, dir := range stores(c.StateDir) {
+		at := readOwner(dir)
+		if own, err := url.Parse(at.URL); err == nil && own.Host == u.Host && owned(dir) {
+			c.Server, c.Secret, c.Creds, c.TLSCA = at.URL, at.Secret, at.Creds, cmp.Or(c.TLSCA, at.TLSCA)
+			return c
+		}
+	}
+	return c
 }
 
 // openStore connects to the owner of a store, or opens the store of an ended one; the zero result

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,7 +61,7 @@ func serviceCommand(c *boot.Config, d *DiscoveryConfig, name string) *cobra.Comm
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serving(cmd, c, name, func(ctx context.Context, p *boot.Process) error {
 				p.Logger.Info("serving", "service", name, "server", p.Conn.URL(), "instance", p.Instance)
-				return withHealth(ctx, p, nil, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
+				return p.WithHealth(ctx, nil, func(ctx context.Context) error { return Services(ctx, p, *d, name) })
 			})
 		},
 	}
@@ -101,38 +100,6 @@ func open(ctx context.Context, cmd *cobra.Command, c boot.Config, name string) (
 		return nil, err
 	}
 	return p, nil
-}
-
-// withHealth runs fn, and concurrently the health endpoint if one is configured. The process is not
-// ready before begun, if there is one, has returned nil once; from then on it is while it is
-// connected.
-func withHealth(ctx context.Context, p *boot.Process, begun func() error, fn func(context.Context) error) error {
-	if p.Config.Health == "" {
-		return fn(ctx)
-	}
-	var ready atomic.Bool
-	g, ctx := errgroup.WithContext(ctx)
-	ctx, cancel := context.WithCancel(ctx)
-	g.Go(func() error {
-		defer cancel()
-		return fn(ctx)
-	})
-	g.Go(func() error {
-		return boot.ServeHealth(ctx, p.Config.Health, func() error {
-			if !p.Conn.Connected() {
-				return fmt.Errorf("not connected to NATS")
-			}
-			if begun == nil || ready.Load() {
-				return nil
-			}
-			if err := begun(); err != nil {
-				return err
-			}
-			ready.Store(true)
-			return nil
-		})
-	})
-	return g.Wait()
 }
 
 func brokerCommand(c *boot.Config) *cobra.Command {
@@ -193,7 +160,7 @@ func brokerCommand(c *boot.Config) *cobra.Command {
 				keeping.Go(func() error { return p.Conn.KeepShares(ctx, log) })
 				defer func() { cancel(); _ = keeping.Wait() }()
 			}
-			return withHealth(ctx, p, s.CaughtUp, func(ctx context.Context) error { return guard(ctx, s, log) })
+			return p.WithHealth(ctx, s.CaughtUp, func(ctx context.Context) error { return guard(ctx, s, log) })
 		},
 	}
 	f := cmd.Flags()

@@ -42,7 +42,7 @@ func gatewayCommand(c *boot.Config, w *GatewayConfig) *cobra.Command {
 				if boot.IsTerminal(os.Stderr) { // a link in the log of a service would let its readers in
 					fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", g.Link())
 				}
-				return withHealth(ctx, p, nil, g.Serve)
+				return p.WithHealth(ctx, nil, g.Serve)
 			})
 		},
 	}

@@ -179,7 +179,7 @@ func (m Membership) Run(ctx context.Context) error {
 	}
 	m.report.ended = m.Ended
 	m.Made(run)
-	if err := withHealth(ctx, m.Process, nil, run.Run); err != nil {
+	if err := m.Process.WithHealth(ctx, nil, run.Run); err != nil {
 		return err
 	}
 	return m.report.end(context.WithoutCancel(ctx), m.Client, run, errors.Is(context.Cause(ctx), boot.ErrInterrupted))

@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +15,11 @@ import (
 	"github.com/regroup-io/regroup/agent/gpus"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
+	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/jetstream/server"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // clusterListen is the default cluster address of a broker that joins others.
@@ -69,7 +77,7 @@ agents of other machines are used if it names them.`,
 			var pages *Gateway
 			if dashboard {
 				if pages, err = OpenGateway(*w, l.Process); err != nil {
-					return err
+					return errcode.Errorf(errcode.Of(err), "the dashboard listens at REGROUP_GATEWAY_LISTEN (%s): %w", w.Listen, err)
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "dashboard: %s\n", pages.Link())
 			}
@@ -77,8 +85,15 @@ agents of other machines are used if it names them.`,
 			for _, text := range openness(*c, o) {
 				fmt.Fprintln(cmd.ErrOrStderr(), text)
 			}
-			return withHealth(ctx, l.Process, nil, func(ctx context.Context) error {
-				return Beside(ctx, pages, func(ctx context.Context) error { return Everything(ctx, l, run) })
+			return l.Process.WithHealth(ctx, nil, func(ctx context.Context) error {
+				return Beside(ctx, pages, func(ctx context.Context) error {
+					return l.During(ctx, func(ctx context.Context) error {
+						if o.Cluster.Listen == "" { // else other machines go on with them now
+							defer sayWhatGoesOn(ctx, cmd.ErrOrStderr(), l)
+						}
+						return untilStopped(ctx, run)
+					})
+				})
 			})
 		},
 	}
@@ -97,11 +112,32 @@ agents of other machines are used if it names them.`,
 // Everything runs the services and, while they run, the agent (nil = none). When ctx ends, the
 // agent stops its workers first, so that the services still process their exits.
 func Everything(ctx context.Context, l *Local, a *agent.Agent) error {
-	return l.During(ctx, func(ctx context.Context) error {
-		if a != nil {
-			return a.Run(ctx)
+	return l.During(ctx, func(ctx context.Context) error { return untilStopped(ctx, a) })
+}
+
+func untilStopped(ctx context.Context, a *agent.Agent) error {
+	if a != nil {
+		return a.Run(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// leftWithin bounds the question which jobs have not ended, as the server stops.
+const leftWithin = 2 * time.Second
+
+// sayWhatGoesOn says that jobs which have not ended wait for the next start. It says nothing if it
+// cannot find out.
+func sayWhatGoesOn(ctx context.Context, to io.Writer, l *Local) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leftWithin)
+	defer cancel()
+	all, err := cluster.New(l.Process.Ports, cluster.RunSource).Jobs(ctx)
+	all = slices.DeleteFunc(all, func(v events.JobView) bool { return v.State.Terminal() })
+	if err == nil && len(all) > 0 {
+		var names []string
+		for _, v := range all[:min(len(all), 5)] {
+			names = append(names, string(v.Job))
 		}
-		<-ctx.Done()
-		return nil
-	})
+		fmt.Fprintf(to, "not ended: %s (%s); the next regroup up goes on\n", english.Plural(len(all), "job"), strings.Join(names, ", "))
+	}
 }

@@ -35,6 +35,7 @@ type call struct {
 	env     command.Env
 	config  *boot.Config
 	agent   serve.AgentConfig
+	web     serve.GatewayConfig
 	options *options
 	palette screen.Palette
 	colour  string          // mode of --color
@@ -43,8 +44,8 @@ type call struct {
 }
 
 // Command is `regroup torchrun`.
-func Command(env command.Env, c *boot.Config, a serve.AgentConfig) *cobra.Command {
-	t := &call{env: env, config: c, agent: a}
+func Command(env command.Env, c *boot.Config, a serve.AgentConfig, w serve.GatewayConfig) *cobra.Command {
+	t := &call{env: env, config: c, agent: a, web: w}
 	cmd := &cobra.Command{
 		Use: "torchrun [flags] SCRIPT [ARG...]", Short: "Run a script as torchrun does: the same flags, and PET_ variables", Args: cobra.ArbitraryArgs,
 		Long: `Runs a script of torch.distributed with torchrun's command line: put regroup in front. It is started on every node with the
@@ -92,6 +93,8 @@ func (t *call) run(ctx context.Context, job spec.Job) error {
 			return err
 		}
 		return t.serve(ctx, l, job)
+	case t.options.pages && at.host == "":
+		return errcode.Errorf(errcode.Invalid, "--dashboard is that of the server that is used, %s: regroup dashboard prints a link to it, regroup serve gateway starts one", at.url)
 	case at.host != "":
 		if t.config.Secret == "" {
 			t.env.Say(at.host + " admits any client, and a client can run commands here: give all nodes the same REGROUP_SECRET")
@@ -164,14 +167,23 @@ func hostLost(ctx context.Context, p *boot.Process, server string, patience time
 // serve runs a server for this node and the others of the run, and joins the job on it.
 func (t *call) serve(ctx context.Context, l *serve.Local, job spec.Job) error {
 	defer l.Close()
-	err := l.During(ctx, func(ctx context.Context) error {
+	var pages *serve.Gateway
+	if t.options.pages {
+		var err error
+		if pages, err = serve.OpenGateway(t.web.AnyPort(), l.Process); err != nil {
+			return err
+		}
+		fmt.Fprintf(t.env.Err, "dashboard: %s\n", pages.Link())
+	}
+	joined := func(ctx context.Context) error {
 		c := cluster.New(l.Process.Ports, serve.JoinSource)
 		err := c.StopAll(ctx, "left by a run that was killed", func(v events.JobView) bool { return v.Submitted.Before(l.Opened) })
 		if err != nil {
 			return err
 		}
 		return t.join(ctx, l.Process, t.options.text("rdzv-id")+"@"+l.Process.Conn.ServerID(), job, l)
-	})
+	}
+	err := l.During(ctx, func(ctx context.Context) error { return serve.Beside(ctx, pages, joined) })
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return nil
 	}

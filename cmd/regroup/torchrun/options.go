@@ -32,6 +32,7 @@ type options struct {
 	load   []string
 	warm   bool // spares have a CUDA context
 	await  bool // for spares, before the first generation
+	pages  bool // serve the dashboard too
 
 	companion int // descriptor for a foreign agent, see companion; 0 = there is none
 }
@@ -47,6 +48,7 @@ func add(fs *pflag.FlagSet) *options {
 	fs.StringSliceVar(&o.load, "preload", nil, "Regroup's own: modules that spares import beside PyTorch, separated by commas")
 	fs.BoolVar(&o.warm, "spare-contexts", false, "Regroup's own: spares have started CUDA and NCCL, each on the GPU of one worker")
 	fs.BoolVar(&o.await, "await-spares", false, "Regroup's own: the job begins when the spares of its nodes are ready")
+	fs.BoolVar(&o.pages, "dashboard", false, "Regroup's own: the node that serves the run serves the dashboard too, at a free port, and prints a link to it")
 	fs.IntVar(&o.companion, "companion", 0, "the descriptor at which a foreign agent reads changes of its node")
 	_ = fs.MarkHidden("companion")
 	fs.SetNormalizeFunc(normalize)

@@ -2,6 +2,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -88,7 +89,7 @@ func (c *call) list() *cobra.Command {
 		Long:    "Lists the webhooks of the gateway. TARGET is what the target has answered to the request for its permission; the reason, and why the last fact was not taken, are said behind.",
 		Example: command.Examples("regroup webhook ls", "regroup webhook ls -o json | jq '.[] | select(.target.granted | not)'"),
 	}
-	form := command.Output(cmd, command.Table, command.JSON, command.YAML, command.Name)
+	form := command.Reading(cmd, command.Table, command.JSON, command.YAML, command.Name)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return c.run(cmd, func(ctx context.Context, g *client.Client) error {
 			all, err := g.Webhooks(ctx)
@@ -96,7 +97,7 @@ func (c *call) list() *cobra.Command {
 				return err
 			}
 			return command.Print(c.env, cmd, form, all, command.Columns[client.Webhook]{
-				Name: func(w client.Webhook) string { return w.ID }, Header: strings.Fields("ID URL TYPES HANDSHAKE TARGET DELIVERED ASIDE"), Row: row,
+				Name: func(w client.Webhook) string { return w.ID }, Header: strings.Fields("ID URL FORM TYPES HANDSHAKE TARGET DELIVERED ASIDE"), Row: row,
 			})
 		})
 	}
@@ -112,7 +113,7 @@ func row(p screen.Palette, w client.Webhook) []string {
 	if w.LastError != "" && !strings.Contains(w.LastError, why) || why == "" {
 		why = w.LastError
 	}
-	r := []string{w.ID, escape.Text(w.URL), escape.Text(types), w.Handshake, target(w), strconv.FormatUint(w.Delivered, 10), strconv.Itoa(len(w.Parked))}
+	r := []string{w.ID, escape.Text(w.URL), cmp.Or(w.Form, "cloudevent"), escape.Text(types), w.Handshake, target(w), strconv.FormatUint(w.Delivered, 10), strconv.Itoa(len(w.Parked))}
 	if why != "" {
 		r = append(r, p.Faint(escape.Text(why)))
 	}
@@ -140,9 +141,9 @@ func (c *call) add() *cobra.Command {
 	var job string
 	cmd := &cobra.Command{
 		Use: "add URL", Short: "Send the facts from now on to an address", Args: command.Exactly("URL"),
-		Long: "Makes a webhook and prints its secret, this once: what receivers verify signatures with. With --handshake required its target must agree first, as the CloudEvents specification of web hooks describes; where it does not, the reason is the error and no webhook is made.",
+		Long: "Makes a webhook and prints its secret, this once: what receivers verify signatures with. With --handshake required its target must agree first, as the CloudEvents specification of web hooks describes; where it does not, the reason is the error and no webhook is made. With --form slack, teams or discord the URL is that of an incoming webhook of Slack, of a workflow of Teams or of a webhook of Discord, and each fact is the sentence that regroup events prints.",
 		Example: command.Examples("regroup webhook add https://chat.lab/hook --type job.failed",
-			"regroup webhook add https://chat.lab/hook --handshake required", "regroup webhook add https://chat.lab/hook --rate 60 --job mnist-7f3a"),
+			"regroup webhook add https://chat.lab/hook --handshake required", "regroup webhook add \"$SLACK_URL\" --form slack --type 'incident.*'", "regroup webhook add https://chat.lab/hook --rate 60 --job mnist-7f3a"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.URL, n.Job = args[0], ident.JobID(job)
 			return c.run(cmd, func(ctx context.Context, g *client.Client) error {
@@ -159,7 +160,8 @@ func (c *call) add() *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&n.Types, "type", nil, "`PATTERN` of facts, like incident.* or job.failed; may be repeated; default: all")
 	f.StringVar(&job, "job", "", "only facts about this job")
-	f.StringVar(&n.Handshake, "handshake", "optional", "`WHEN` its target must agree: optional, required or off")
+	f.StringVar(&n.Form, "form", "cloudevent", "`FORM` of what is sent: cloudevent, or a message for a chat, slack, teams or discord")
+	f.StringVar(&n.Handshake, "handshake", "", "`WHEN` its target must agree: optional, required or off; default: optional, for a chat off")
 	f.IntVar(&n.Rate, "rate", 0, "at most so many requests a minute; default: as many as there are facts, or as the target grants")
 	return cmd
 }

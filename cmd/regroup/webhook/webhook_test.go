@@ -21,6 +21,7 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/memory"
+	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/gateway"
 )
@@ -139,6 +140,20 @@ func TestAWebhookIsShownWithItsReason(t *testing.T) {
 	}
 	if _, _, err := x.run("add", target.URL, "--handshake", "maybe", "--rate", "-1"); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "handshake") || !strings.Contains(err.Error(), "rate") {
 		t.Errorf("%v", err)
+	}
+	if _, _, err := x.run("add", target.URL+"/services/T0/B0", "--form", "slack"); err != nil {
+		t.Error(err)
+	}
+	shows(target.URL+"/…  slack", "cloudevent")
+	if out, _, err := x.run("ls", "-o", "json"); err != nil || strings.Contains(out, "B0") {
+		t.Errorf("the secret part of its URL is shown: %v %s", err, out)
+	}
+	if _, _, err := x.run("add", target.URL, "--form", "irc"); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "form") {
+		t.Errorf("%v", err)
+	}
+	_, _, err = x.run("add", target.URL, "--type", "job.faild", "--type", "alert.*")
+	if exitcode.Of(err) != exitcode.Usage || !strings.Contains(err.Error(), `did you mean "job.failed"?`) || !strings.Contains(err.Error(), "types[1]") {
+		t.Errorf("types of no fact: %v", err)
 	}
 	if _, _, err := x.run("rm", id); err != nil {
 		t.Error(err)

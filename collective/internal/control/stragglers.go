@@ -48,6 +48,10 @@ func (s *Session) Slowest() (Straggler, bool) {
 	return Straggler{}, false
 }
 
+// Waited returns the part of its newest period, 0 to 1, for which this rank's operations slept
+// until another rank sent something; nil before the first period has ended.
+func (s *Session) Waited() *float64 { return s.waits.own.Load() }
+
 // Stragglers returns the neighbours that had not begun this rank's newest operation at their last
 // heartbeat.
 func (s *Session) Stragglers() []int {
@@ -83,6 +87,7 @@ type waitTable struct {
 	began   time.Time
 
 	slowest atomic.Pointer[Straggler] // nil = there is none
+	own     atomic.Pointer[float64]   // share of this rank in its newest period; nil = none has ended
 }
 
 func (w *waitTable) add(b []byte, world int) {
@@ -127,8 +132,9 @@ func (w *waitTable) endPeriod(rank int, waited time.Duration, now time.Time) {
 	defer w.mu.Unlock()
 	if !w.began.IsZero() {
 		w.period++
-		share := float64(waited-w.before) / float64(max(now.Sub(w.began), 1))
-		w.put(waitEntry{rank: uint32(rank), period: w.period, share: uint32(million * min(max(share, 0), 1))})
+		share := min(max(float64(waited-w.before)/float64(max(now.Sub(w.began), 1)), 0), 1)
+		w.own.Store(&share)
+		w.put(waitEntry{rank: uint32(rank), period: w.period, share: uint32(million * share)})
 		w.trim()
 	}
 	w.before, w.began = waited, now

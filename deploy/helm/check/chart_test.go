@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 )
 
 const dir = "../regroup"
@@ -177,6 +178,54 @@ func TestObjects(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPodMonitor: it selects the gateway, and keeps the label job, which is Regroup's. Its kind is
+// of Prometheus Operator, so it is decoded as what it is in YAML.
+func TestPodMonitor(t *testing.T) {
+	c, err := loader.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	monitor := func(values map[string]any) (all map[string]any) {
+		t.Helper()
+		given, err := chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: "lab", IsInstall: true}, chartutil.DefaultCapabilities)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := engine.Render(c, given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict([]byte(files["regroup/templates/podmonitor.yaml"]), &all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if all := monitor(nil); all != nil {
+		t.Errorf("without being asked for: %v", all)
+	}
+	all := monitor(map[string]any{"gateway": map[string]any{"podMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}}}})
+	if all["kind"] != "PodMonitor" || all["metadata"].(map[string]any)["labels"].(map[string]any)["release"] != "prometheus" {
+		t.Fatalf("%v", all)
+	}
+	spec := all["spec"].(map[string]any)
+	selector := map[string]string{}
+	for k, v := range spec["selector"].(map[string]any)["matchLabels"].(map[string]any) {
+		selector[k] = v.(string)
+	}
+	gateway := pods(render(t, nil))["lab-gateway"]
+	if !labels.SelectorFromSet(selector).Matches(labels.Set(gateway.labels)) {
+		t.Errorf("it does not select the gateway: %v", selector)
+	}
+	at := spec["podMetricsEndpoints"].([]any)[0].(map[string]any)
+	if at["port"] != gateway.spec.Containers[0].Ports[0].Name || at["honorLabels"] != true || at["path"] != "/metrics" {
+		t.Errorf("%v", at)
+	}
+	credentials := at["authorization"].(map[string]any)["credentials"].(map[string]any)
+	if credentials["name"] != "regroup-gateway" || credentials["key"] != "token" {
+		t.Errorf("%v", credentials)
 	}
 }
 

@@ -282,18 +282,26 @@ func LostText(i events.IncidentClosed) string {
 // PhasesText lists the phases that took time.
 func PhasesText(p events.Phases) string {
 	var parts []string
-	for _, v := range []struct {
-		name string
-		ms   float64
-	}{{"notice", p.Notice}, {"abort", p.Abort}, {"judge", p.Judge}, {"back-off", p.BackOff}, {"regroup", p.Regroup}, {"sync", p.Sync}, {"first step", p.FirstStep}} {
-		if v.ms >= 0.5 {
-			parts = append(parts, v.name+" "+MS(v.ms))
+	for _, v := range PhasesOf(p) {
+		if v.MS >= 0.5 {
+			parts = append(parts, v.Name+" "+MS(v.MS))
 		}
 	}
 	if len(parts) == 0 {
 		return "under 1ms"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// Phase is a phase of an incident, with its length in milliseconds.
+type Phase struct {
+	Name string
+	MS   float64
+}
+
+// PhasesOf returns the phases of an incident in their order.
+func PhasesOf(p events.Phases) []Phase {
+	return []Phase{{"notice", p.Notice}, {"abort", p.Abort}, {"judge", p.Judge}, {"back-off", p.BackOff}, {"regroup", p.Regroup}, {"sync", p.Sync}, {"first step", p.FirstStep}}
 }
 
 // SizeText says how many workers a generation has.

@@ -19,7 +19,10 @@ func ended(v events.JobView, now time.Time) string {
 		text += ": " + v.Reason
 	}
 	if v.State == events.JobStateFailed && v.FirstError != nil {
-		text += fmt.Sprintf("; first failure on %s: %s", v.FirstError.Place, v.FirstError.Detail)
+		text += fmt.Sprintf("; first failure on %s", v.FirstError.Place)
+		if !strings.Contains(v.Reason, v.FirstError.Detail) {
+			text += ": " + v.FirstError.Detail
+		}
 	}
 	return text
 }

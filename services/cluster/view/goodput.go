@@ -13,7 +13,7 @@ import (
 // known, and the part may be smaller. nil = unknown: there was no generation yet, or the job
 // reports no steps, so that nobody knows what an incident has cost.
 func Goodput(v events.JobView, now time.Time) (part *float64, atMost bool) {
-	if len(v.Generations) == 0 {
+	if len(v.Generations) == 0 || v.Step == 0 {
 		return nil, false
 	}
 	first := v.Generations[0]
@@ -45,8 +45,6 @@ func Goodput(v events.JobView, now time.Time) (part *float64, atMost bool) {
 			again += *i.StepsLost
 			atMost = atMost || i.AtLeast
 		case i.To == 0 || i.Cause.Kind.Planned(): // nothing is made again
-		case v.Step == 0:
-			return nil, false
 		default:
 			atMost = true
 		}

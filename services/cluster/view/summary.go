@@ -14,7 +14,7 @@ import (
 type Summary struct {
 	Job         ident.JobID         `json:"job"`
 	Outcome     events.JobState     `json:"outcome"`   // the job's state; terminal unless it still runs
-	ExitCode    int                 `json:"exit_code"` // of regroup itself: see package exitcode
+	ExitCode    *int                `json:"exit_code"` // of regroup itself: see package exitcode; null = it has not ended
 	Seconds     float64             `json:"seconds"`   // submit to end, on the registry's clock
 	Steps       uint64              `json:"steps"`
 	Generations []SummaryGeneration `json:"generations"`
@@ -62,7 +62,7 @@ type SummaryIncident struct {
 // Summarize returns the summary of a job; now is the end of a job that has not ended.
 func Summarize(v events.JobView, now time.Time) Summary {
 	s := Summary{
-		Job: v.Job, Outcome: v.State, ExitCode: exitcode.OfJob(v.State, v.Code), Steps: v.Step,
+		Job: v.Job, Outcome: v.State, Steps: v.Step,
 		Seconds:     Lifetime(v, now).Seconds(),
 		Generations: make([]SummaryGeneration, 0, len(v.Generations)),
 		Incidents:   make([]SummaryIncident, 0, len(v.Incidents)),
@@ -70,6 +70,9 @@ func Summarize(v events.JobView, now time.Time) Summary {
 		Metrics:     v.Metrics,
 		Reported:    v.Reported,
 		Dropped:     v.Dropped,
+	}
+	if v.State.Terminal() {
+		s.ExitCode = new(exitcode.OfJob(v.State, v.Code))
 	}
 	if s.Metrics == nil {
 		s.Metrics = map[string]float64{}
@@ -140,10 +143,13 @@ func (s Summary) StepsLost() string {
 
 // Err returns the error with which a command ends that waited for the job; nil = it succeeded.
 func (s Summary) Err() error {
-	if s.ExitCode == exitcode.OK {
+	switch {
+	case s.ExitCode == nil: // it has not ended
+		return &exitcode.Error{Code: exitcode.Unexpected}
+	case *s.ExitCode == exitcode.OK:
 		return nil
 	}
-	return &exitcode.Error{Code: s.ExitCode}
+	return &exitcode.Error{Code: *s.ExitCode}
 }
 
 // Failures counts the incidents that were not planned.

@@ -2,6 +2,7 @@ package waterfall
 
 import (
 	"encoding/hex"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,16 @@ func TestDecode(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	if _, err := Decode([]byte("no protobuf")); errcode.Of(err) != errcode.Invalid {
+		t.Errorf("got %v, want Invalid", err)
+	}
+	line, err := OTLP(raw, []Trace{{Trace: "another"}, {Trace: trace}})
+	if text := string(line); err != nil || !strings.Contains(text, `"traceId":"`+trace+`"`) || !strings.Contains(text, `"spanId":"0000000000000002"`) || strings.Contains(text, "\n") {
+		t.Errorf("OTLP in JSON: %s %v", line, err)
+	}
+	if line, err := OTLP(raw, []Trace{{Trace: "another"}}); err != nil || len(line) > 0 {
+		t.Errorf("spans of no trace that is asked for: %s %v", line, err)
+	}
+	if _, err := OTLP([]byte("no protobuf"), nil); errcode.Of(err) != errcode.Invalid {
 		t.Errorf("got %v, want Invalid", err)
 	}
 }

@@ -54,6 +54,9 @@ func TestRedundancyOfAJob(t *testing.T) { runScript(t, "redundancy", "format.js"
 // TestGPUsOfANode: what is not known of all of them is not shown.
 func TestGPUsOfANode(t *testing.T) { runScript(t, "gpus", "format.js") }
 
+// TestCurves: steps that were made again are drawn once, and smoothing begins at the first value.
+func TestCurves(t *testing.T) { runScript(t, "curves", "curves.js") }
+
 // TestNoTextBecomesHTML: components write text, which the browser escapes.
 func TestNoTextBecomesHTML(t *testing.T) {
 	entries, err := files.ReadDir("files")

@@ -53,7 +53,7 @@ func storedPoints(facts []events.Event) map[string][]Point {
 	all := map[string][]Point{}
 	for _, e := range facts {
 		if b, ok := e.Body.(events.JobProgressed); ok && b.Step > 0 {
-			all[MetricStep] = append(all[MetricStep], Point{e.Time, float64(b.Step), b.Generation})
+			all[MetricStep] = append(all[MetricStep], Point{e.Time, float64(b.Step), b.Generation, b.Step})
 		}
 	}
 	for _, c := range view.Curves(facts) {
@@ -61,7 +61,7 @@ func storedPoints(facts []events.Event) map[string][]Point {
 			break
 		}
 		for _, p := range c.Points {
-			all[c.Name] = append(all[c.Name], Point{p.Time, p.Value, p.Generation})
+			all[c.Name] = append(all[c.Name], Point{p.Time, p.Value, p.Generation, p.Step})
 		}
 	}
 	return all

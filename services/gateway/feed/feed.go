@@ -29,10 +29,10 @@ type Feed struct {
 	Facts *Ring // the newest facts, resumable by their position in the stream
 	Live  *Ring // changes of views and progress; its numbers are of this process only
 
-	ports     broker.Ports
-	warn      func(string, error)
-	connected atomic.Bool
-	caughtUp  atomic.Bool
+	ports    broker.Ports
+	warn     func(string, error)
+	link     atomic.Pointer[link]
+	caughtUp atomic.Bool
 
 	jobs   table[events.JobView]
 	nodes  table[events.NodeView]
@@ -41,16 +41,25 @@ type Feed struct {
 
 	brokers atomic.Pointer[brokers.Report] // nil = none yet
 	series  series
+	usages  usages
 	tails   tails
 
 	observers []func(events.Event)
+}
+
+// link is the state of the connection to the brokers, and since when.
+type link struct {
+	connected bool
+	since     time.Time
 }
 
 // New returns a feed over ports that holds nothing yet. warn is called with the subject of a read
 // that failed and its error.
 func New(ports broker.Ports, warn func(subject string, err error)) *Feed {
 	f := &Feed{Facts: NewRing(recentFacts, recentBytes), Live: NewRing(recentFacts, recentBytes), ports: ports, warn: warn}
+	f.link.Store(&link{since: time.Now()})
 	f.series.jobs = map[ident.JobID]*jobSeries{}
+	f.usages.nodes = map[ident.NodeID]NodeUsage{}
 	f.tails.feed, f.tails.jobs = f, map[ident.JobID]*Tail{}
 	return f
 }
@@ -61,9 +70,10 @@ func (f *Feed) Observe(fn func(events.Event)) { f.observers = append(f.observers
 // Run reads until ctx ends. Interrupted reads are begun again.
 func (f *Feed) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return f.ports.Signals.Watch(ctx, f.connected.Store) })
+	g.Go(func() error { return f.ports.Signals.Watch(ctx, f.linked) })
 	g.Go(func() error { return f.readFacts(ctx) })
 	g.Go(func() error { return f.hearProgress(ctx) })
+	g.Go(func() error { return f.hearUsage(ctx) })
 	g.Go(func() error { return f.observeBrokers(ctx) })
 	watch(ctx, g, f, events.BucketJobs, &f.jobs, "job")
 	watch(ctx, g, f, events.BucketNodes, &f.nodes, "node")
@@ -72,13 +82,28 @@ func (f *Feed) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// linked notes the state of the connection, and tells those who follow of a change.
+func (f *Feed) linked(connected bool) {
+	if f.link.Load().connected == connected {
+		return
+	}
+	f.link.Store(&link{connected, time.Now()})
+	f.change("link", "")
+}
+
 // Connected reports whether the connection to the brokers is up.
-func (f *Feed) Connected() bool { return f.connected.Load() }
+func (f *Feed) Connected() bool { return f.link.Load().connected }
+
+// ConnectedSince reports that, and since when it is so.
+func (f *Feed) ConnectedSince() (bool, time.Time) {
+	l := f.link.Load()
+	return l.connected, l.since
+}
 
 // Ready returns an error that says what is missing until every view was read once.
 func (f *Feed) Ready() error {
 	switch {
-	case !f.connected.Load():
+	case !f.Connected():
 		return errcode.Errorf(errcode.Unavailable, "not connected to NATS")
 	case !f.caughtUp.Load():
 		return errcode.Errorf(errcode.Unavailable, "the stream of facts is being read")

@@ -30,16 +30,17 @@ const (
 	MetricSamples   = "samples/s"
 )
 
-// Point is one value of a metric. Its JSON is a list: seconds since 1970, value, generation.
+// Point is one value of a metric. Its JSON is a list: seconds since 1970, value, generation, step.
 type Point struct {
 	Time       time.Time
 	Value      float64
 	Generation ident.Generation
+	Step       uint64 // after which it was reported
 }
 
 // MarshalJSON encodes the list.
 func (p Point) MarshalJSON() ([]byte, error) {
-	return json.Marshal([3]float64{float64(p.Time.UnixMilli()) / 1000, p.Value, float64(p.Generation)})
+	return json.Marshal([4]float64{float64(p.Time.UnixMilli()) / 1000, p.Value, float64(p.Generation), float64(p.Step)})
 }
 
 // ProgressUpdate is the data of a live item about progress.
@@ -73,6 +74,8 @@ type jobSeries struct {
 	ledger  events.Ledger // the newest that was received; the registry learns it with the end of a worker
 	// the newest that was received, of any generation
 	redundancy *events.Redundancy
+	paces      map[ident.Place]RankPace // of the workers of the generation pacedIn
+	pacedIn    ident.Generation
 }
 
 // hearProgress reads the progress signals of all jobs.
@@ -105,6 +108,7 @@ func (s *series) take(p events.Progress, now time.Time) (ProgressUpdate, bool) {
 	if p.Ledger != nil && counted(*p.Ledger) >= counted(j.ledger) {
 		j.ledger = *p.Ledger
 	}
+	j.pace(p, now)
 	urgent := j.report(p, now)
 	if p.Generation > j.last.Generation && p.Step == 0 && j.last.Step > 0 { // the newest step is still the last one
 		return j.update(j.at), urgent
@@ -164,22 +168,24 @@ func (j *jobSeries) rate(now time.Time) {
 		return
 	}
 	per := func(from, to uint64) float64 { return float64(max(to, from)-from) / passed.Seconds() }
-	j.add(MetricStep, now, float64(j.last.Step))
-	j.add(MetricStepsRate, now, per(j.step, j.last.Step))
+	at := func(value float64) Point { return Point{now, value, j.last.Generation, j.last.Step} }
+	j.add(MetricStep, at(float64(j.last.Step)))
+	j.add(MetricStepsRate, at(per(j.step, j.last.Step)))
 	if j.last.Samples > 0 {
-		j.add(MetricSamples, now, per(j.samples, j.last.Samples))
+		j.add(MetricSamples, at(per(j.samples, j.last.Samples)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.known)) {
-		j.add(name, now, j.known[name].Value)
+		m := j.known[name]
+		j.add(name, Point{now, m.Value, j.last.Generation, m.Step})
 	}
 	j.rated, j.step, j.samples = now, j.last.Step, j.last.Samples
 }
 
-func (j *jobSeries) add(name string, now time.Time, value float64) {
+func (j *jobSeries) add(name string, p Point) {
 	if _, ok := j.points[name]; !ok && len(j.points) >= maxSeries {
 		return
 	}
-	j.points[name] = append(j.points[name], Point{now, value, j.last.Generation})
+	j.points[name] = append(j.points[name], p)
 	if len(j.points[name]) < maxPoints {
 		return
 	}
@@ -221,6 +227,18 @@ func (s *series) progressed(v *events.JobView) {
 	if j.last.Slowest != nil {
 		v.Slowest = j.last.Slowest
 	}
+}
+
+// Heard returns the newest step of a job that this process has heard of, as the fact that the
+// registry may not have stored yet; false if it has heard none.
+func (f *Feed) Heard(id ident.JobID) (events.Event, bool) {
+	f.series.mu.Lock()
+	defer f.series.mu.Unlock()
+	j := f.series.jobs[id]
+	if j == nil || j.last.Step == 0 {
+		return events.Event{}, false
+	}
+	return events.Event{Entity: string(id), Time: j.at, Body: events.JobProgressed{Job: id, Generation: j.last.Generation, Step: j.last.Step}}, true
 }
 
 // Series returns the points of a job's metrics by name, since this process began.

@@ -17,7 +17,7 @@ import (
 
 // Change says which view has changed. It is the data of a live item.
 type Change struct {
-	Kind string `json:"kind"` // job, node, pool, facts or brokers
+	Kind string `json:"kind"` // job, node, pool, facts, brokers or link
 	ID   string `json:"id,omitempty"`
 }
 

@@ -139,6 +139,7 @@ func (h *Hooks) deliver(ctx context.Context, s *stored) {
 // others up. When ctx ends it returns true, and the fact will be sent again.
 func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool) bool {
 	back := h.Retry
+	body := s.Form.body(i)
 	most := h.Attempts
 	if down {
 		most = 1
@@ -149,7 +150,7 @@ func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool)
 		h.mu.Unlock()
 		err := retired(retiredSince)
 		if retiredSince.IsZero() {
-			err = h.attempt(ctx, s, i.Event.ID, i.Data, -1, false)
+			err = h.attempt(ctx, s, i.Event.ID, body, -1, false)
 		}
 		if ctx.Err() != nil {
 			return true // it will be sent again
@@ -172,7 +173,7 @@ func (h *Hooks) attempts(ctx context.Context, s *stored, i feed.Item, down bool)
 				s.Parked, s.Forgotten = s.Parked[over:], s.Forgotten+uint64(over)
 			}
 			h.mu.Unlock()
-			h.Logger.WarnContext(tracing.NewContext(ctx, i.Event.Trace), "a fact was set aside: its webhook does not take it", "url", s.URL, "seq", i.Sequence, "code", string(errcode.Unavailable), "reason", err)
+			h.Logger.WarnContext(tracing.NewContext(ctx, i.Event.Trace), "a fact was set aside: its webhook does not take it", "url", s.shown(), "seq", i.Sequence, "code", string(errcode.Unavailable), "reason", err)
 			return false
 		}
 		h.mu.Unlock()

@@ -93,7 +93,7 @@ func (h *Hooks) agree(ctx context.Context, s *stored, anyway bool) error {
 		s.Target, h.dirty = t, true
 		h.mu.Unlock()
 		if t.Granted != before.Granted || before.Asked.IsZero() {
-			h.Logger.InfoContext(ctx, "the target of a webhook was asked for its permission", "url", s.URL, "granted", t.Granted, "rate", t.Rate, "reason", t.Reason)
+			h.Logger.InfoContext(ctx, "the target of a webhook was asked for its permission", "url", s.shown(), "granted", t.Granted, "rate", t.Rate, "reason", t.Reason)
 		}
 	}
 	if s.Handshake == HandshakeRequired && !t.Granted {
@@ -119,7 +119,7 @@ func ask(ctx context.Context, client *http.Client, hook *Hook, origin string, no
 		res, err = client.Do(req)
 	}
 	if err != nil {
-		t.Reason, t.unanswered = limits.Shorten("it does not answer OPTIONS: "+err.Error(), limits.Text.Max), true
+		t.Reason, t.unanswered = limits.Shorten("it does not answer OPTIONS: "+withoutURL(err).Error(), limits.Text.Max), true
 		return t
 	}
 	defer res.Body.Close()

@@ -14,7 +14,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,6 +27,7 @@ import (
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/durable"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // Bounds of what is kept.
@@ -41,10 +41,11 @@ const (
 // Hook is where facts are sent, and how that goes.
 type Hook struct {
 	ID      string      `json:"id"`
-	URL     string      `json:"url"`
+	URL     string      `json:"url"`           // for the form of a chat without its secret part
 	Types   []string    `json:"types"`         // patterns as worker.exited or incident.*; empty = all
 	Job     ident.JobID `json:"job,omitempty"` // only facts about this job
 	Created time.Time   `json:"created"`
+	Form    Form        `json:"form,omitempty"` // empty = cloudevent
 
 	Handshake Handshake `json:"handshake"`
 	Rate      int       `json:"rate,omitempty"` // requests per minute, asked for and kept; 0 = as many as there are facts
@@ -74,8 +75,9 @@ type New struct {
 	Job    ident.JobID `json:"job,omitempty"`
 	Secret string      `json:"secret,omitempty"` // whsec_ and base64 of 24 to 64 bytes; empty = a random one
 
+	Form      Form      `json:"form,omitempty"`      // cloudevent, slack, teams or discord; empty = cloudevent
 	Token     string    `json:"token,omitempty"`     // each request has it: Authorization: Bearer TOKEN
-	Handshake Handshake `json:"handshake,omitempty"` // optional, required or off; empty = optional
+	Handshake Handshake `json:"handshake,omitempty"` // optional, required or off; empty = optional, for a chat off
 	Rate      int       `json:"rate,omitempty"`      // requests per minute; 0 = as many as there are facts
 
 	host string // of the URL, once it is checked
@@ -107,12 +109,20 @@ func (n *New) check() ([]byte, error) {
 		wrong("types", "has more than "+strconv.Itoa(maxTypes)+" patterns")
 	}
 	for i, t := range n.Types {
-		if _, err := path.Match(t, ""); err != nil || t == "" || len(t) > limits.Word.Max {
-			wrong("types["+strconv.Itoa(i)+"]", strconv.Quote(limits.Shorten(t, limits.Word.Max))+" is no pattern: write worker.exited or incident.*")
+		if f := view.CheckPattern("types["+strconv.Itoa(i)+"]", t); f != nil {
+			bad = append(bad, *f)
 		}
 	}
 	if n.Job != "" && n.Job.Check() != nil {
 		wrong("job", strconv.Quote(limits.Shorten(string(n.Job), limits.Word.Max))+" is no id of a job")
+	}
+	switch n.Form = cmp.Or(n.Form, FormEvent); n.Form {
+	case FormEvent, FormSlack, FormTeams, FormDiscord:
+	default:
+		wrong("form", strconv.Quote(limits.Shorten(string(n.Form), limits.Word.Max))+" is not known: write cloudevent, slack, teams or discord")
+	}
+	if n.Form.chat() {
+		n.Handshake = cmp.Or(n.Handshake, HandshakeOff)
 	}
 	switch n.Handshake = cmp.Or(n.Handshake, HandshakeOptional); n.Handshake {
 	case HandshakeOptional, HandshakeRequired, HandshakeOff:
@@ -143,10 +153,7 @@ func (h *Hook) wants(t events.Type, job ident.JobID) bool {
 	if h.Job != "" && h.Job != job {
 		return false
 	}
-	return len(h.Types) == 0 || slices.ContainsFunc(h.Types, func(p string) bool {
-		ok, err := path.Match(p, string(t.Family())+"."+t.Kind())
-		return p == string(t) || (err == nil && ok)
-	})
+	return len(h.Types) == 0 || slices.ContainsFunc(h.Types, func(p string) bool { return view.Matches(p, t) })
 }
 
 // sign returns the value of the header webhook-signature (Standard Webhooks 1.0).

@@ -98,6 +98,7 @@ func (h *Hooks) All() []Hook {
 
 func copyOf(s *stored) Hook {
 	x := s.Hook
+	x.URL = s.shown()
 	x.Types, x.Parked = append([]string{}, x.Types...), append([]Parked{}, x.Parked...)
 	return x
 }
@@ -119,11 +120,11 @@ func (h *Hooks) Add(ctx context.Context, n New) (Created, error) {
 		return Created{}, err
 	}
 	s := &stored{Key: key, Token: n.Token, Hook: Hook{
-		ID: ulid.Make().String(), URL: n.URL, Types: n.Types, Job: n.Job, Created: h.Now().UTC(), Handshake: n.Handshake, Rate: n.Rate, Parked: []Parked{},
+		ID: ulid.Make().String(), URL: n.URL, Types: n.Types, Job: n.Job, Created: h.Now().UTC(), Form: n.Form, Handshake: n.Handshake, Rate: n.Rate, Parked: []Parked{},
 	}}
 	if s.Handshake == HandshakeRequired {
 		if err := h.agree(ctx, s, false); err != nil {
-			return Created{}, unavailable(s.URL, err)
+			return Created{}, unavailable(s.shown(), err)
 		}
 	}
 	h.mu.Lock()
@@ -188,9 +189,8 @@ func (h *Hooks) Test(ctx context.Context, id string) error {
 		return err
 	}
 	name := "test-" + ulid.Make().String()
-	body := []byte(`{"specversion":"1.0","id":"` + name + `","source":"/regroup/gateway","type":"dev.regroup.webhook.tested.v1"}`)
-	if err := h.attempt(ctx, s, name, body, sendWithin, true); err != nil {
-		return unavailable(s.URL, err)
+	if err := h.attempt(ctx, s, name, s.Form.testBody(name, h.Now()), sendWithin, true); err != nil {
+		return unavailable(s.shown(), err)
 	}
 	return nil
 }
@@ -237,8 +237,8 @@ func (h *Hooks) Replay(ctx context.Context, id string) (left int, err error) {
 			h.done(s, p, errcode.Errorf(errcode.NotFound, "fact %d is no longer kept", p.Sequence))
 			continue
 		}
-		if err := h.attempt(ctx, s, fact.Event.ID, fact.Data, sendWithin, n == 0); err != nil {
-			return len(parked) - n, unavailable(s.URL, err)
+		if err := h.attempt(ctx, s, fact.Event.ID, s.Form.body(*fact), sendWithin, n == 0); err != nil {
+			return len(parked) - n, unavailable(s.shown(), err)
 		}
 		h.done(s, p, nil)
 	}

@@ -3,10 +3,12 @@ package webhooks
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"syscall"
@@ -59,7 +61,7 @@ func public(address string) error {
 func publicIP(ip netip.Addr) error {
 	ip = ip.Unmap()
 	if !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-		return errcode.Errorf(errcode.Invalid, "%s is no address of the public network, and the gateway sends nothing there: start it with --webhooks-private (REGROUP_GATEWAY_WEBHOOKS_PRIVATE=true) to allow it", ip)
+		return errcode.Errorf(errcode.Invalid, "%s is no address of the public network, and the gateway sends nothing there: REGROUP_GATEWAY_WEBHOOKS_PRIVATE=true where it starts (regroup serve gateway --webhooks-private) allows it", ip)
 	}
 	return nil
 }
@@ -142,6 +144,14 @@ func (h *Hooks) attempt(ctx context.Context, s *stored, id string, body []byte, 
 	return err
 }
 
+// withoutURL returns what has gone wrong with a request, without its URL: that may have a secret.
+func withoutURL(err error) error {
+	if e := new(url.Error); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
 // send makes one request with a body.
 func send(ctx context.Context, client *http.Client, s *stored, origin, id string, at time.Time, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
@@ -160,14 +170,14 @@ func send(ctx context.Context, client *http.Client, s *stored, origin, id string
 		req.Header.Set("Cache-Control", "no-store")
 	}
 	for name, value := range map[string]string{
-		"Content-Type": "application/cloudevents+json; charset=utf-8", "User-Agent": "regroup", "webhook-id": id,
+		"Content-Type": s.Form.mediaType(), "User-Agent": "regroup", "webhook-id": id,
 		"webhook-timestamp": strconv.FormatInt(at.Unix(), 10), "webhook-signature": sign(s.Key, id, at, body),
 	} {
 		req.Header.Set(name, value)
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return err
+		return withoutURL(err)
 	}
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be used again

@@ -393,12 +393,12 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 func TestWrongRequests(t *testing.T) {
 	r := newRig(t)
 	h, _ := r.open(true)
-	_, err := h.Add(r.Context(), New{URL: "file:///etc/passwd", Types: []string{"[", "ok.*"}, Job: "No Job", Secret: "short"})
+	_, err := h.Add(r.Context(), New{URL: "file:///etc/passwd", Types: []string{"[", "job.*", "job.faild", "alert.*"}, Job: "No Job", Secret: "short"})
 	var paths []string
 	for _, f := range errcode.FieldErrorsOf(err) {
 		paths = append(paths, f.Path)
 	}
-	if !slices.Equal(paths, []string{"url", "types[0]", "job", "secret"}) {
+	if !slices.Equal(paths, []string{"url", "types[0]", "types[2]", "types[3]", "job", "secret"}) || !strings.Contains(err.Error(), `did you mean "job.failed"?`) {
 		t.Errorf("%v: %v", paths, err)
 	}
 	for _, u := range []string{"", "https://", "https://user:password@host/", "//host/", "https://" + strings.Repeat("a", 2000)} {

@@ -6,8 +6,44 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
+
+// WithHealth runs fn. Meanwhile it tells systemd, if that waits for it, and those who ask at the
+// health endpoint, if one is configured, how the process is. It is not ready before begun, if there
+// is one, has returned nil once; from then on it is while it is connected.
+func (p *Process) WithHealth(ctx context.Context, begun func() error, fn func(context.Context) error) error {
+	var once atomic.Bool
+	ready := func() error {
+		if !p.Conn.Connected() {
+			return fmt.Errorf("not connected to NATS")
+		}
+		if begun == nil || once.Load() {
+			return nil
+		}
+		if err := begun(); err != nil {
+			return err
+		}
+		once.Store(true)
+		return nil
+	}
+	return TakeNotifier().During(ctx, p.Logger, ready, func(ctx context.Context) error {
+		if p.Config.Health == "" {
+			return fn(ctx)
+		}
+		g, ctx := errgroup.WithContext(ctx)
+		ctx, cancel := context.WithCancel(ctx)
+		g.Go(func() error {
+			defer cancel()
+			return fn(ctx)
+		})
+		g.Go(func() error { return ServeHealth(ctx, p.Config.Health, ready) })
+		return g.Wait()
+	})
+}
 
 // ServeHealth serves /healthz (the process is alive) and /readyz (ready returns nil) until ctx
 // ends.

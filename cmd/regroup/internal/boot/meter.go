@@ -3,11 +3,11 @@ package boot
 import (
 	"context"
 	"maps"
-	"os"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -42,10 +42,16 @@ type reporter struct {
 // NewMeter returns a meter that exports if OTEL_EXPORTER_OTLP_ENDPOINT or its variant for metrics
 // is set, unless OTEL_METRICS_EXPORTER is none.
 func NewMeter(ctx context.Context, service, instance string) (*Meter, error) {
-	if os.Getenv("OTEL_METRICS_EXPORTER") == "none" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") == "" {
-		return &Meter{}, nil
+	how, err := exportOf("metrics")
+	if err != nil || !how.on {
+		return &Meter{}, err
 	}
-	exporter, err := otlpmetrichttp.New(ctx)
+	var exporter sdkmetric.Exporter
+	if how.grpc {
+		exporter, err = otlpmetricgrpc.New(ctx)
+	} else {
+		exporter, err = otlpmetrichttp.New(ctx)
+	}
 	if err != nil {
 		return nil, errcode.Errorf(errcode.Invalid, "OTEL_EXPORTER_OTLP_*: %w", err)
 	}

@@ -28,6 +28,7 @@ type Process struct {
 	Ports    broker.Ports
 	Recorder *Recorder
 	Meter    *Meter
+	Output   *OutputLog
 	Instance string // host and pid; identifies this replica
 }
 
@@ -63,12 +64,23 @@ func Open(ctx context.Context, c Config, name string, embedded *server.Server) (
 		host = "unknown"
 	}
 	p := &Process{Config: c, Logger: log, Conn: conn, Ports: conn.Ports(), Instance: fmt.Sprintf("%s-%d", host, os.Getpid())}
-	p.Recorder = NewRecorder(p.Ports.Log, p.Instance)
-	if p.Meter, err = NewMeter(ctx, events.ServiceAgent, p.Instance); err != nil {
+	if err := p.observe(ctx); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return p, nil
+}
+
+// observe prepares the signals of OpenTelemetry.
+func (p *Process) observe(ctx context.Context) (err error) {
+	if p.Recorder, err = NewRecorder(p.Ports.Log, p.Instance); err != nil {
+		return err
+	}
+	if p.Meter, err = NewMeter(ctx, events.ServiceAgent, p.Instance); err != nil {
+		return err
+	}
+	p.Output, err = NewOutputLog(ctx, "worker", p.Instance) // as spans of workers have it
+	return err
 }
 
 // AwaitTopology waits until the streams and buckets exist with the expected configuration, so that
@@ -121,6 +133,9 @@ func (p *Process) Close() {
 	defer cancel()
 	if err := p.Meter.Close(ctx); err != nil {
 		p.Logger.Warn("the last metrics were not exported", "reason", err.Error())
+	}
+	if err := p.Output.Close(ctx); err != nil {
+		p.Logger.Warn("the last output was not exported", "reason", err.Error())
 	}
 	if err := p.Recorder.Close(ctx); err != nil {
 		p.Logger.Warn("the last spans were not kept", "reason", err.Error())

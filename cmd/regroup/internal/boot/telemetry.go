@@ -4,13 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"os"
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -30,6 +31,7 @@ import (
 type Recorder struct {
 	log      broker.Log
 	instance string
+	otlp     export
 
 	mu       sync.Mutex
 	services map[string]*sdktrace.TracerProvider // one provider per service name, because the resource differs
@@ -37,8 +39,9 @@ type Recorder struct {
 }
 
 // NewRecorder returns a recorder that stores spans through log.
-func NewRecorder(log broker.Log, instance string) *Recorder {
-	return &Recorder{log: log, instance: instance, services: map[string]*sdktrace.TracerProvider{}}
+func NewRecorder(log broker.Log, instance string) (*Recorder, error) {
+	how, err := exportOf("traces")
+	return &Recorder{log: log, instance: instance, otlp: how, services: map[string]*sdktrace.TracerProvider{}}, err
 }
 
 // Record queues a finished span, which is exported in the background.
@@ -90,8 +93,16 @@ func (r *Recorder) provider(service string) *sdktrace.TracerProvider {
 		sdktrace.WithResource(res), sdktrace.WithSampler(sdktrace.AlwaysSample()), sdktrace.WithIDGenerator(generator{}),
 		sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(exportEvery)),
 	}
-	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" {
-		o = append(o, sdktrace.WithBatcher(otlptrace.NewUnstarted(otlptracehttp.NewClient())))
+	if r.otlp.on {
+		client := otlptracehttp.NewClient()
+		if r.otlp.grpc {
+			client = otlptracegrpc.NewClient()
+		}
+		to := otlptrace.NewUnstarted(client)
+		if err := to.Start(context.Background()); err != nil { // what it cannot send later, it tries again
+			otel.Handle(err)
+		}
+		o = append(o, sdktrace.WithBatcher(to))
 	}
 	p := sdktrace.NewTracerProvider(o...)
 	r.services[service] = p

@@ -16,7 +16,10 @@ import (
 // A span that belongs to one of another trace says so in OTLP.
 func TestLinksAreRecorded(t *testing.T) {
 	p := memory.New().Ports()
-	r := NewRecorder(p.Log, "test")
+	r, err := NewRecorder(p.Log, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
 	client := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	now := time.Now()
 	r.Record(events.Span{Service: "registry", Name: "job start", Self: tracing.JobTrace("demo-0001"), Start: now, End: now, Links: []string{client, "nonsense"}})

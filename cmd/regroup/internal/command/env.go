@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,15 +100,16 @@ func Within(cmd *cobra.Command, configured time.Duration) (time.Duration, error)
 	return Timeout(cmd)
 }
 
-// exact reports whether a command writes for a program, which needs texts unchanged: JSON and YAML
+// exact reports whether a command writes for a program, which needs texts unchanged: these forms
 // escape control characters themselves.
 func exact(cmd *cobra.Command, terminal bool) bool {
 	f := cmd.Flag("output")
 	if f == nil {
 		return false
 	}
-	switch f.Value.String() {
-	case JSON, YAML, JSONL:
+	form, _, _ := strings.Cut(f.Value.String(), "=")
+	switch form {
+	case JSONPath, Template, JSON, YAML, JSONL, SVG, Perfetto, OTLP:
 		return true
 	case Raw:
 		return !terminal

@@ -41,6 +41,26 @@ func FlagsTopic() *cobra.Command {
 	}
 }
 
+// ExamplesTopic is the page of the help that has the examples of all commands.
+func ExamplesTopic() *cobra.Command {
+	return &cobra.Command{
+		Use: "examples", Short: "The examples of all commands on one page",
+		Long: "What one can do, command by command.", Example: Examples("regroup help examples", "regroup help examples | grep kill"),
+	}
+}
+
+// allExamples are those of the commands under cmd, each with the line that says what it does.
+func allExamples(cmd *cobra.Command) string {
+	var b strings.Builder
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && c.Runnable() && c.Example != "" {
+			fmt.Fprintf(&b, "\n# %s\n%s\n", c.Short, c.Example)
+		}
+		b.WriteString(allExamples(c))
+	}
+	return b.String()
+}
+
 // isTopic reports whether cmd is a page of the help and no command.
 func isTopic(cmd *cobra.Command) bool {
 	return cmd.HasParent() && !cmd.Runnable() && !cmd.HasSubCommands()
@@ -56,6 +76,10 @@ func Help(cmd *cobra.Command, args []string) error {
 		return unknownVerb(of, rest)
 	}
 	of.InitDefaultHelpFlag()
+	if isTopic(of) && of.Name() == "examples" {
+		_, err := io.WriteString(cmd.OutOrStdout(), strings.TrimPrefix(allExamples(cmd.Root()), "\n"))
+		return err
+	}
 	return of.Help()
 }
 

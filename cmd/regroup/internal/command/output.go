@@ -29,6 +29,10 @@ const (
 	Text  = "text"
 	Raw   = "raw"
 	JSONL = "jsonl"
+
+	SVG      = "svg"
+	Perfetto = "perfetto"
+	OTLP     = "otlp"
 )
 
 // word is the value of a flag that takes one of some words.
@@ -55,11 +59,38 @@ func (w *word) Set(s string) error {
 }
 
 // Format is the value of -o.
-type Format struct{ word }
+type Format struct {
+	word
+	queries bool  // jsonpath= and template= are allowed
+	query   query // of such a form
+}
+
+// Set implements pflag.Value.
+func (f *Format) Set(s string) (err error) {
+	f.query = nil
+	if kind, _, given := strings.Cut(s, "="); f.queries && given && (kind == JSONPath || kind == Template) {
+		if f.query, err = parseQuery(s); err == nil {
+			f.value = s
+		}
+		return err
+	}
+	return f.word.Set(s)
+}
+
+// Reading is Output for a command that reads: where it has JSON it also has JSON lines, and what a
+// JSONPath or a template selects.
+func Reading(cmd *cobra.Command, allowed ...string) *Format {
+	if !slices.Contains(allowed, JSONL) {
+		allowed = append(allowed, JSONL)
+	}
+	f := Output(cmd, append(allowed, JSONPath+"=PATH", Template+"=TEXT")...)
+	f.allowed, f.queries = allowed, true
+	return f
+}
 
 // Output adds -o with the allowed formats, the first of which is the default.
 func Output(cmd *cobra.Command, allowed ...string) *Format {
-	f := &Format{word{what: "form", typ: "format", allowed: allowed, value: allowed[0]}}
+	f := &Format{word: word{what: "form", typ: "format", allowed: allowed, value: allowed[0]}}
 	cmd.Flags().VarP(f, "output", "o", strings.Join(allowed, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)) // fails only when called twice
 	return f
@@ -68,9 +99,21 @@ func Output(cmd *cobra.Command, allowed ...string) *Format {
 // Is reports whether a format was selected.
 func (f *Format) Is(form string) bool { return f.value == form }
 
-// Write writes a value as JSON or YAML; false for other formats.
+// Selects reports whether a JSONPath or a template says what is written.
+func (f *Format) Selects() bool { return f.query != nil }
+
+// Write writes a value in a form for programs; false for other formats.
 func (f *Format) Write(w io.Writer, v any) (bool, error) {
-	if !f.Is(JSON) && !f.Is(YAML) {
+	switch {
+	case f.Selects():
+		out, err := plain(v)
+		if err == nil {
+			err = f.query(w, out)
+		}
+		return true, err
+	case f.Is(JSONL):
+		return true, writeLines(w, v)
+	case !f.Is(JSON) && !f.Is(YAML):
 		return false, nil
 	}
 	var b bytes.Buffer
@@ -85,6 +128,34 @@ func (f *Format) Write(w io.Writer, v any) (bool, error) {
 		_, err = w.Write(out)
 	}
 	return true, err
+}
+
+// Item is Write for one of many values, which have a line each in JSON too.
+func (f *Format) Item(w io.Writer, v any) (bool, error) {
+	if f.Is(JSON) {
+		return true, writeLines(w, v)
+	}
+	return f.Write(w, v)
+}
+
+// writeLines writes each value of a list, or one that is no list, as JSON in a line.
+func writeLines(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return errcode.Errorf(errcode.Internal, "encode the output: %w", err)
+	}
+	all := []json.RawMessage{b}
+	if bytes.HasPrefix(b, []byte("[")) {
+		if err := json.Unmarshal(b, &all); err != nil {
+			return errcode.Errorf(errcode.Internal, "encode the output: %w", err)
+		}
+	}
+	for _, one := range all {
+		if _, err := w.Write(append(escape.JSON(one), '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WriteJSON writes a value as JSON, without characters that a terminal obeys.
@@ -121,7 +192,8 @@ type Columns[T any] struct {
 	Row    func(screen.Palette, T) []string
 }
 
-// Print writes a list in the selected format, by default as a table.
+// Print writes a list in the selected format, by default as a table, whose lines are cut at the
+// width of a terminal.
 func Print[T any](e Env, cmd *cobra.Command, f *Format, all []T, c Columns[T]) error {
 	if written, err := List(f, e.Out, all, c.Name); written {
 		return err
@@ -131,7 +203,16 @@ func Print[T any](e Env, cmd *cobra.Command, f *Format, all []T, c Columns[T]) e
 		return nil
 	}
 	p := e.Palette(cmd, e.IsTerminal)
-	return screen.TableOf(e.Out, p, c.Header, all, func(x T) []string { return c.Row(p, x) })
+	var b strings.Builder
+	if err := screen.TableOf(&b, p, c.Header, all, func(x T) []string { return c.Row(p, x) }); err != nil {
+		return err
+	}
+	text := b.String()
+	if e.IsTerminal && !f.Is(Wide) {
+		text = screen.Fit(text, e.Width)
+	}
+	_, err := io.WriteString(e.Out, text)
+	return err
 }
 
 // toYAML converts JSON to YAML. Strings with characters that the YAML encoder does not escape are

@@ -24,10 +24,36 @@ func WithUsage(cmd *cobra.Command) *cobra.Command {
 		cmd.Args = cobra.ArbitraryArgs // otherwise cobra prints the help and succeeds
 		cmd.RunE = unknownVerb
 	}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { completeNoFiles(cmd, f) })
 	for _, sub := range cmd.Commands() {
 		WithUsage(sub)
 	}
 	return cmd
+}
+
+// completeNoFiles keeps a shell from completing the value of a flag with the names of files, unless
+// it is one.
+func completeNoFiles(cmd *cobra.Command, f *pflag.Flag) {
+	value, usage := pflag.UnquoteUsage(f)
+	text := strings.ToLower(f.Name + " " + value + " " + usage)
+	for _, word := range []string{"file", "dir", "folder", "path", "python", "script", "creds", "socket"} {
+		if strings.Contains(text, word) {
+			return
+		}
+	}
+	if _, has := cmd.GetFlagCompletionFunc(f.Name); !has {
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions) // fails only when called twice
+	}
+}
+
+// elsewhere has what other tools call differently, by the word, and by the command and the flag.
+var elsewhere = map[string]string{
+	"horovodrun":      "regroup run -- python train.py starts what horovodrun does, with --workers MIN:MAX, --hosts and --host-discovery-script",
+	"mpirun":          "regroup run --workers N -- PROGRAM starts N ranks",
+	"status --watch":  "regroup top is live, and regroup events JOB -f follows what happens",
+	"status --follow": "regroup top is live, and regroup events JOB -f follows what happens",
+	"ls --watch":      "regroup top is live",
+	"node ls --watch": "regroup top is live",
 }
 
 // flagError explains a flag that is not known. After a word that is no command that word is the
@@ -43,8 +69,25 @@ func flagError(cmd *cobra.Command, err error) error {
 		add := func(f *pflag.Flag) { known = append(known, f.Name) }
 		cmd.Flags().VisitAll(add)
 		cmd.InheritedFlags().VisitAll(add)
-		if w := spec.Nearest(unknown.GetSpecifiedName(), known); w != "" {
+		_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+		if here := elsewhere[path+" --"+unknown.GetSpecifiedName()]; here != "" {
+			hint = "; " + here
+		} else if w := spec.Nearest(unknown.GetSpecifiedName(), known); w != "" {
 			hint = fmt.Sprintf("; did you mean --%s?", w)
+		}
+	}
+	var wrong *pflag.InvalidValueError
+	if errors.As(err, &wrong) {
+		switch wrong.GetFlag().Value.Type() {
+		case "duration":
+			hint = ": write 30s, 5m or 1h"
+		case "bool":
+			hint = ": write true or false"
+		case "int", "uint64", "uint":
+			hint = ": write a whole number"
+		}
+		if hint != "" {
+			return errcode.Errorf(errcode.Invalid, "--%s %q%s (see %s --help)", wrong.GetFlag().Name, wrong.GetValue(), hint, cmd.CommandPath())
 		}
 	}
 	return errcode.Errorf(errcode.Invalid, "%w%s (see %s --help)", err, hint, cmd.CommandPath())
@@ -60,7 +103,10 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 			known = append(append(known, c.Name()), c.Aliases...)
 		}
 	}
-	hint := spec.DidYouMean(args[0], known)
+	hint := elsewhere[args[0]]
+	if hint == "" {
+		hint = spec.DidYouMean(args[0], known)
+	}
 	if hint == "" {
 		hint = "known are " + strings.Join(known, ", ")
 	}

@@ -29,6 +29,12 @@ type Printed struct {
 	Prefix string
 	Text   string
 	Open   bool // the next line of the source replaces it
+
+	Generation ident.Generation
+	// Joint is the prefix of one line that stands for equal ones of several ranks of a generation,
+	// in their order; nil = the line is never one of those.
+	Joint  func(ranks []ident.Rank) string
+	others []output.Source // for whose lines it stands too
 }
 
 // bar is an unfinished line.
@@ -45,9 +51,24 @@ type bar struct {
 func (s *Sticky) Line(w io.Writer, live bool, l Printed) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.folds == nil || !live {
+		return s.print(w, live, l)
+	}
+	if err := s.fold(l); err != nil || !l.Open {
+		return err
+	}
+	return s.print(w, live, l)
+}
+
+// print writes a line now.
+func (s *Sticky) print(w io.Writer, live bool, l Printed) error {
 	takes := s.pace.Takes(l.Of, l.Open, s.now())
 	printed := slices.ContainsFunc(s.bars, func(b bar) bool { return b.printed && b.Of == l.Of && b.Prefix+b.Text == l.Prefix+l.Text })
 	s.remove(l.Of)
+	for _, of := range l.others {
+		s.pace.Takes(of, l.Open, s.now())
+		s.remove(of)
+	}
 	switch {
 	case !l.Open && printed: // as its last state
 		return nil
@@ -88,10 +109,12 @@ func (s *Sticky) draw() error {
 	return err
 }
 
-// Finish prints the unfinished lines that are left at the end, and removes the status line.
+// Finish prints what is held back and the unfinished lines that are left at the end, and removes
+// the status line.
 func (s *Sticky) Finish() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	held := s.unfold()
 	all := s.bars
 	s.bars, s.line = nil, ""
 	if e := s.erased(); e != "" {
@@ -105,7 +128,7 @@ func (s *Sticky) Finish() error {
 			return err
 		}
 	}
-	return nil
+	return held
 }
 
 // remove removes the unfinished line of a source, and reports whether it is drawn.

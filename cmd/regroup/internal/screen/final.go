@@ -126,7 +126,11 @@ func RootCause(p Palette, job ident.JobID, e tables.WorkerView) string {
 	if e.Rank >= 0 {
 		who = fmt.Sprintf("r%d on %s", e.Rank, e.Place)
 	}
-	head := fmt.Sprintf("first error: %s, %s, pid %d, attempt %d", who, e.Generation, e.PID, e.Attempt)
+	head := fmt.Sprintf("first error: %s, %s, ", who, e.Generation)
+	if e.PID > 0 { // 0 = it was not started
+		head += fmt.Sprintf("pid %d, ", e.PID)
+	}
+	head += fmt.Sprintf("attempt %d", e.Attempt)
 	side := p.Bad("│")
 	var b strings.Builder
 	b.WriteString(p.Bad("╭─ "+head) + "\n")

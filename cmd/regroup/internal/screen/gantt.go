@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regroup-io/regroup/services/cluster/timeline"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -19,19 +20,19 @@ type Gantt struct {
 }
 
 type glyphs struct {
-	training, rendezvous, restoring, failure, unobserved string
+	training, running, rendezvous, restoring, failure, unobserved string
 }
 
 func (g Gantt) glyphs() glyphs {
 	of := func(plain, drawn string) string { return glyph(g.ASCII, plain, drawn) }
-	return glyphs{of("#", "█"), of(".", "▒"), of("+", "░"), of("x", "✘"), "?"}
+	return glyphs{of("#", "█"), of("=", "▄"), of(".", "▒"), of("+", "░"), of("x", "✘"), "?"}
 }
 
 // minColumns is the least width of the time axis.
 const minColumns = 20
 
 // Draw writes the picture.
-func (g Gantt) Draw(w io.Writer, t *view.Timeline) error {
+func (g Gantt) Draw(w io.Writer, t *timeline.Timeline) error {
 	if len(t.Incarnations) == 0 {
 		_, err := io.WriteString(w, "no worker has started yet\n")
 		return err
@@ -48,10 +49,17 @@ func (g Gantt) Draw(w io.Writer, t *view.Timeline) error {
 	}
 	b.WriteString(d.row("generation", d.generations()))
 	s := d.glyphs
-	legend := strings.Join([]string{s.training + " training", s.rendezvous + " rendezvous", s.restoring + " restore", s.failure + " failure"}, "  ")
-	if slices.ContainsFunc(t.Incarnations, func(l *view.Incarnation) bool {
-		return slices.ContainsFunc(l.Stretches, func(s view.Stretch) bool { return s.Doing == view.Unobserved })
-	}) {
+	has := func(d timeline.Doing) bool {
+		return slices.ContainsFunc(t.Incarnations, func(l *timeline.Incarnation) bool {
+			return slices.ContainsFunc(l.Stretches, func(s timeline.Stretch) bool { return s.Doing == d })
+		})
+	}
+	training := s.training + " training"
+	if has(timeline.Running) {
+		training = s.running + " running (no steps are reported)"
+	}
+	legend := strings.Join([]string{training, s.rendezvous + " rendezvous", s.restoring + " restore", s.failure + " failure"}, "  ")
+	if has(timeline.Unobserved) {
 		legend += "  " + s.unobserved + " not observed"
 	}
 	b.WriteString(d.row("", g.Faint(legend)))
@@ -59,7 +67,7 @@ func (g Gantt) Draw(w io.Writer, t *view.Timeline) error {
 	return err
 }
 
-func incarnationName(l *view.Incarnation) string {
+func incarnationName(l *timeline.Incarnation) string {
 	if l.Rank < 0 {
 		return l.Place.String()
 	}
@@ -69,7 +77,7 @@ func incarnationName(l *view.Incarnation) string {
 type drawing struct {
 	Gantt
 	glyphs
-	t       *view.Timeline
+	t       *timeline.Timeline
 	columns int
 	label   int
 }
@@ -85,38 +93,14 @@ func (d drawing) column(at time.Time) int {
 	return max(0, min(c, d.columns-1))
 }
 
-// steps of the axis, each with a short name.
-var steps = []time.Duration{
-	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
-	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
-	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
-	time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour,
-}
-
 // tickEvery is the least number of columns between two ticks.
 const tickEvery = 10
 
 func (d drawing) axis() string {
-	i := slices.IndexFunc(steps, func(s time.Duration) bool {
-		return float64(d.columns)*float64(s)/float64(d.total()) >= tickEvery
-	})
-	step := d.total()
-	if i >= 0 {
-		step = steps[i]
-	}
+	step := view.TickStep(d.total(), float64(d.columns)/tickEvery)
 	c := newCanvas(d.columns)
 	for at := time.Duration(0); at <= d.total(); at += step {
-		name := strings.TrimSuffix(at.String(), "m0s")
-		switch {
-		case name != at.String():
-			name += "m"
-			if h, ok := strings.CutSuffix(name, "h0m"); ok {
-				name = h + "h"
-			}
-		case at == 0:
-			name = "0"
-		}
+		name := view.TickName(at)
 		// a truncated number would be misleading
 		if i := d.column(d.t.Start.Add(at)); i+len(name) <= d.columns {
 			c.write(i, name)
@@ -125,17 +109,17 @@ func (d drawing) axis() string {
 	return c.String()
 }
 
-func (d drawing) incarnation(l *view.Incarnation) string {
+func (d drawing) incarnation(l *timeline.Incarnation) string {
 	c := newCanvas(d.columns)
-	glyph := map[view.Doing]string{view.Training: d.training, view.Rendezvous: d.rendezvous, view.Restoring: d.restoring, view.Unobserved: d.unobserved}
+	glyph := map[timeline.Doing]string{timeline.Training: d.training, timeline.Running: d.running, timeline.Rendezvous: d.rendezvous, timeline.Restoring: d.restoring, timeline.Unobserved: d.unobserved}
 	// Pauses have precedence: in a column a pause, however short, hides the training.
-	for _, pass := range []view.Doing{view.Training, view.Unobserved, view.Rendezvous, view.Restoring} {
+	for _, pass := range []timeline.Doing{timeline.Training, timeline.Running, timeline.Unobserved, timeline.Rendezvous, timeline.Restoring} {
 		for _, s := range l.Stretches {
 			if s.Doing != pass {
 				continue
 			}
 			from, to := d.column(s.From), d.column(s.To)
-			if pass != view.Training && to > from && s.To.Sub(s.From) < d.total()/time.Duration(d.columns) {
+			if pass != timeline.Training && pass != timeline.Running && to > from && s.To.Sub(s.From) < d.total()/time.Duration(d.columns) {
 				to = from // it straddles two columns but is shorter than one
 			}
 			for i := from; i <= to; i++ {

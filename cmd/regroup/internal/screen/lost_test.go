@@ -9,6 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
+	"github.com/regroup-io/regroup/services/cluster/timeline"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -76,7 +77,8 @@ func TestTimelineOfProgramsThatAreStartedAgain(t *testing.T) {
 	for _, c := range []struct {
 		step uint64 // reported 13 s after each start; 0 = none
 		want time.Duration
-	}{{step: 5, want: 43 * time.Second}, {step: 0, want: 30 * time.Second}} {
+		as   timeline.Doing
+	}{{step: 5, want: 43 * time.Second, as: timeline.Training}, {step: 0, want: 30 * time.Second, as: timeline.Running}} {
 		facts := []events.Event{{Time: t0, Body: events.JobSubmitted{Spec: spec.Job{Recovery: spec.RecoveryRestart}}}}
 		say := func(at time.Duration, b events.Body) {
 			facts = append(facts, events.Event{Time: t0.Add(at), Body: b})
@@ -91,8 +93,8 @@ func TestTimelineOfProgramsThatAreStartedAgain(t *testing.T) {
 			}
 			say(from+20*time.Second, events.WorkerExited{WorkerRef: w, ExitCode: 1})
 		}
-		for _, s := range view.NewTimeline(facts, t0.Add(time.Minute)).Incarnations[1].Stretches {
-			if s.Doing == view.Training {
+		for _, s := range timeline.New(facts, t0.Add(time.Minute)).Incarnations[1].Stretches {
+			if s.Doing == c.as {
 				if got := s.From.Sub(t0); got != c.want {
 					t.Errorf("steps %d: it trains from %s on, want %s", c.step, got, c.want)
 				}

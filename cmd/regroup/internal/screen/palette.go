@@ -2,8 +2,11 @@ package screen
 
 import (
 	"fmt"
+	"regexp"
 
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
@@ -35,11 +38,12 @@ func NewPalette(mode string, terminal bool, getenv func(string) string) Palette 
 
 // Codes of ECMA-48 SGR.
 const (
-	bold  = "1"
-	faint = "2"
-	red   = "31"
-	green = "32"
-	amber = "33"
+	bold    = "1"
+	faint   = "2"
+	red     = "31"
+	green   = "32"
+	amber   = "33"
+	inverse = "7"
 )
 
 func (p Palette) paint(code, s string) string {
@@ -64,6 +68,14 @@ func (p Palette) Head(s string) string { return p.paint(bold, s) }
 // Faint colours secondary text.
 func (p Palette) Faint(s string) string { return p.paint(faint, s) }
 
+// Highlight makes what matches stand out in a line of output. The line loses colours of its own.
+func (p Palette) Highlight(re *regexp.Regexp, s string) string {
+	if !p.On || !re.MatchString(output.Plain(s)) {
+		return s
+	}
+	return re.ReplaceAllStringFunc(output.Plain(s), func(found string) string { return p.paint(inverse, found) })
+}
+
 // rankColours are legible on dark and light backgrounds; red is reserved for failures.
 var rankColours = []string{"36", "35", "34", "33", "32", "96", "95", "94", "93", "92"}
 
@@ -81,7 +93,13 @@ func (p Palette) Output(s string) string { return escape.Output(s, p.On) }
 
 // Line returns a line of output with its prefix.
 func (p Palette) Line(l view.Line) Printed {
-	return Printed{Of: l.Source(), Rank: l.Rank, Prefix: p.Prefix(l.Place, l.Rank, l.Generation) + " ", Text: p.Output(l.Text), Open: l.Open}
+	x := Printed{Of: l.Source(), Rank: l.Rank, Prefix: p.Prefix(l.Place, l.Rank, l.Generation) + " ", Text: p.Output(l.Text), Open: l.Open, Generation: l.Generation}
+	if l.Rank >= 0 && l.Generation > 0 {
+		x.Joint = func(ranks []ident.Rank) string {
+			return p.Head(fmt.Sprintf("[r%s %s]", english.Ranges(len(ranks), func(i int) int { return int(ranks[i]) }), l.Generation)) + " "
+		}
+	}
+	return x
 }
 
 // Prefix is the prefix of a worker's output: [node-a r2 g3]; without a rank [node-a/1].

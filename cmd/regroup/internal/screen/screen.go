@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/regroup-io/regroup/events/output"
 )
 
@@ -52,6 +54,15 @@ func TableOf[T any](w io.Writer, p Palette, header []string, all []T, row func(T
 		rows[i] = row(x)
 	}
 	return Table(w, p, header, rows)
+}
+
+// Fit cuts lines that are wider than a terminal, at its width, with ….
+func Fit(text string, width int) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = ansi.Truncate(lines[i], width, "…")
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Width is the number of columns of a text without colour. Every character counts as one.

@@ -12,6 +12,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/cluster/timeline"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -167,7 +168,7 @@ func filled(b events.Body) events.Body {
 }
 
 func TestGantt(t *testing.T) {
-	tl := view.NewTimeline(killed(), t0.Add(time.Hour))
+	tl := timeline.New(killed(), t0.Add(time.Hour))
 	if got := tl.End.Sub(tl.Start); got != time.Minute {
 		t.Errorf("an ended job has a timeline of %s, want 1m", got)
 	}
@@ -188,7 +189,7 @@ func TestGantt(t *testing.T) {
 
 func TestGanttOfNothing(t *testing.T) {
 	var b bytes.Buffer
-	if err := (Gantt{Width: 80}).Draw(&b, view.NewTimeline(nil, t0)); err != nil {
+	if err := (Gantt{Width: 80}).Draw(&b, timeline.New(nil, t0)); err != nil {
 		t.Fatal(err)
 	}
 	if b.String() != "no worker has started yet\n" {
@@ -203,7 +204,7 @@ func TestTimelineOfALostNode(t *testing.T) {
 		Entity: "mnist-7f3a", Time: t0.Add(10 * time.Second),
 		Body: events.RoundOpened{Proposed: 2, Cause: events.Cause{Kind: events.CauseNodeLost, Node: "node-b", Rank: 1}},
 	})
-	tl := view.NewTimeline(facts, t0.Add(20*time.Second))
+	tl := timeline.New(facts, t0.Add(20*time.Second))
 	for _, l := range tl.Incarnations {
 		lost := l.Place.Node == "node-b"
 		if (l.Failure == "node lost") != lost {

@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/events/tables"
+	"github.com/regroup-io/regroup/services/cluster/timeline"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -40,11 +41,11 @@ func TestSilenceIsNoTraining(t *testing.T) {
 		at(300, closed),
 		at(360, events.JobSucceeded{}),
 	}
-	line := view.NewTimeline(facts, noon)
+	line := timeline.New(facts, noon)
 	trained := time.Duration(0)
 	for _, l := range line.Incarnations {
 		for _, s := range l.Stretches {
-			if s.Doing == view.Training {
+			if s.Doing == timeline.Training {
 				trained += s.To.Sub(s.From)
 			}
 		}
@@ -63,9 +64,9 @@ func TestSilenceIsNoTraining(t *testing.T) {
 	unknown.SilenceMS, unknown.SilenceUnknown = 0, true
 	facts[8] = at(300, unknown)
 	trained = 0
-	for _, l := range view.NewTimeline(facts, noon).Incarnations {
+	for _, l := range timeline.New(facts, noon).Incarnations {
 		for _, s := range l.Stretches {
-			if s.Doing == view.Training {
+			if s.Doing == timeline.Training {
 				trained += s.To.Sub(s.From)
 			}
 		}

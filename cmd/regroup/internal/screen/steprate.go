@@ -2,9 +2,12 @@ package screen
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -49,7 +52,8 @@ func (p *StepRate) Take(b events.Progress, now time.Time) {
 	p.samples = p.samples[old:]
 }
 
-// Text is the newest step, the recent rate and the loss, as far as they are known.
+// Text is the newest step, the recent rate and the loss, or another value that is reported, as far
+// as they are known.
 func (p *StepRate) Text() string {
 	text := "no step yet"
 	if p.newest.Step > 0 {
@@ -61,8 +65,12 @@ func (p *StepRate) Text() string {
 			text += " · " + rate(float64(last.step-first.step)/took.Seconds())
 		}
 	}
-	if m, ok := p.reported["loss"]; ok {
-		text += " · loss " + view.Number(m.Value)
+	name := "loss"
+	if _, ok := p.reported[name]; !ok && len(p.reported) > 0 {
+		name = slices.Min(slices.Collect(maps.Keys(p.reported)))
+	}
+	if m, ok := p.reported[name]; ok {
+		text += " · " + escape.Line(name) + " " + view.Number(m.Value)
 	}
 	return text
 }

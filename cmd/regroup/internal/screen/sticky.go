@@ -3,6 +3,7 @@ package screen
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -28,6 +29,7 @@ type Sticky struct {
 	bars     []bar
 	drawn    int // lines at the bottom of the terminal
 	pace     output.Pace
+	folds    *folding // nil = each line is printed at once
 }
 
 // NewSticky returns a status line on stderr.
@@ -62,7 +64,7 @@ func (s *Sticky) Set(line string) {
 func (s *Sticky) Above(w io.Writer, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.above(w, text)
+	return errors.Join(s.unfold(), s.above(w, text))
 }
 
 func (s *Sticky) above(w io.Writer, text string) error {
@@ -114,5 +116,5 @@ func (a *above) Write(data []byte) (int, error) {
 	}
 	text := strings.TrimSuffix(string(a.rest[:i+1]), "\n")
 	a.rest = append(a.rest[:0], a.rest[i+1:]...)
-	return len(data), a.s.above(a.w, text)
+	return len(data), errors.Join(a.s.unfold(), a.s.above(a.w, text))
 }

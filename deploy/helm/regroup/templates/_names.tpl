@@ -37,8 +37,16 @@ securityContext:
   seccompProfile: { type: RuntimeDefault }
 {{- end }}
 
-{{- /* The pods of a component prefer nodes of their own. */}}
+{{- /* The pods of a component prefer nodes of their own, and zones of their own where nodes have zones. */}}
 {{- define "regroup.apart" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "regroup.select" (index . 0) | nindent 8 }}
+        app.kubernetes.io/component: {{ index . 1 }}
 affinity:
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
@@ -58,6 +66,11 @@ securityContext:
   capabilities: { drop: [ALL] }
 {{- end }}
 
+{{- /* The garbage collector works harder before the memory is used up. Without a limit it is that of the node. */}}
+{{- define "regroup.memory" -}}
+- { name: GOMEMLIMIT, valueFrom: { resourceFieldRef: { resource: limits.memory } } }
+{{- end }}
+
 {{- /* How many times 2 s may pass until it is ready for the first time. */}}
 {{- define "regroup.probes" -}}
 startupProbe: { exec: { command: [/regroup, health] }, periodSeconds: 2, failureThreshold: {{ . }}, timeoutSeconds: 3 }
@@ -71,7 +84,9 @@ readinessProbe: { exec: { command: [/regroup, health] }, periodSeconds: 5, timeo
 - { name: REGROUP_CREDS, value: /user/user.creds }
 {{- end }}
 
+{{- /* An image of the values, with the chart's own version unless it has a tag. */}}
 {{- define "regroup.image" -}}
-image: "{{ .repository }}:{{ .tag }}"
-imagePullPolicy: {{ .pullPolicy | default "IfNotPresent" }}
+{{- $image := index . 1 -}}
+image: "{{ $image.repository }}:{{ $image.tag | default (index . 0).Chart.AppVersion }}"
+imagePullPolicy: {{ $image.pullPolicy | default "IfNotPresent" }}
 {{- end }}

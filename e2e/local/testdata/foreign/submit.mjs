@@ -4,8 +4,18 @@ import { connect, headers } from "@nats-io/transport-node";
 import { jetstream, DeliverPolicy } from "@nats-io/jetstream";
 
 const [url, mode, spec] = process.argv.slice(2);
-const nc = await connect({ servers: url });
-const js = jetstream(nc);
+const nc = await connect({ servers: url, timeout: 120_000 });
+const js = jetstream(nc, { timeout: 20_000 });
+// What is asked while a busy machine loses the connection gets no answer: it is asked again.
+const again = async (ask) => {
+  for (let left = 6; ; left--) {
+    try {
+      return await ask();
+    } catch (err) {
+      if (left === 0) throw err;
+    }
+  }
+};
 const id = `foreign-${process.pid}`;
 const source = "/client/foreign";
 const h = headers();
@@ -21,9 +31,9 @@ if (mode === "binary") {
   h.set("Content-Type", "application/cloudevents+json");
   body = JSON.stringify({ specversion: "1.0", id, source, type: "dev.regroup.job.submit.v1", datacontenttype: "application/json", data: { spec: JSON.parse(spec) } });
 }
-const answers = await js.consumers.get("REGROUP_EVT", { deliver_policy: DeliverPolicy.New, filter_subjects: ["regroup.evt.job.*.submitted", "regroup.evt.job.*.rejected"] });
+const answers = await again(() => js.consumers.get("REGROUP_EVT", { deliver_policy: DeliverPolicy.New, filter_subjects: ["regroup.evt.job.*.submitted", "regroup.evt.job.*.rejected"] }));
 const messages = await answers.consume();
-const sent = await js.publish("regroup.cmd.job.submit", body, { headers: h });
+const sent = await again(() => js.publish("regroup.cmd.job.submit", body, { headers: h, msgID: id })); // a command is carried out once, however often it is published
 for await (const m of messages) {
   const cause = m.headers.get("ce-causationid");
   if (!cause.endsWith(id)) continue;

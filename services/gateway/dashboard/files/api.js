@@ -1,9 +1,14 @@
 // Requests to the gateway, and one stream of what changes, which all pages share.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { setSkew } from "./format.js";
+import { freeze, setSkew, skew } from "./format.js";
 
-export const connected = signal(false);
+// connection is what is known of the stream: live; broken, it says nothing; blind, the gateway hears
+// no broker; paused, nobody sees the page; starting. heard is when something was heard last, in
+// milliseconds on this clock; null = now, or never.
+export const connection = signal({ state: "starting", heard: null });
+export const nextTry = signal(null); // when the stream is opened again, on this clock; null = it is being opened
+const patience = 6000, pause = 3000; // milliseconds; a gateway says something every two seconds
 export const loggedOut = signal(false);
 const me = signal(null); // who this browser asks as, once it is known
 
@@ -30,6 +35,7 @@ export async function request(method, path, body, signalled) {
   if (res.status === 401 && path !== "/api/v1/session") loggedOut.value = true;
   const error = new Error((answer.errors || []).map((e) => `${e.path}: ${e.message}`).join("; ") || answer.detail);
   error.status = res.status;
+  error.errors = answer.errors;
   throw error;
 }
 
@@ -41,44 +47,86 @@ export function listen(fn) {
   return () => listeners.delete(fn);
 }
 
-let source;
+let source, retry = null, newest = 0; // newest = when the stream last said something, on this clock
 
-// connect opens the stream, and again if it breaks; the browser sends the position itself.
+// connect opens the stream. It is opened again, after a pause, when it breaks or says nothing.
 export function connect() {
+  clearTimeout(retry);
   source?.close();
-  source = new EventSource("/api/v1/events?live=1");
-  source.onopen = () => {
-    if (!connected.value) tell({ kind: "again", data: {} });
-    connected.value = true;
-    request("GET", "/api/v1/session").then((who) => { me.value = who; }, () => {});
+  newest = Date.now();
+  nextTry.value = null;
+  const mine = source = new EventSource("/api/v1/events?live=1");
+  mine.onerror = () => {
+    if (mine !== source) return;
+    request("GET", "/api/v1/session").catch(() => {}); // a session that has ended shows the form
+    broken();
   };
-  source.onerror = () => {
-    connected.value = false;
-    if (source.readyState !== EventSource.CLOSED) return;
-    request("GET", "/api/v1/system").catch(() => {});
-    setTimeout(() => { if (!loggedOut.value) connect(); }, 1000);
-  };
-  for (const kind of ["fact", "change", "progress"]) {
-    source.addEventListener(kind, (e) => tell({ kind, data: JSON.parse(e.data) }));
+  for (const kind of ["fact", "change", "progress", "beat"]) {
+    mine.addEventListener(kind, (e) => { if (mine === source) take({ kind, data: JSON.parse(e.data) }); });
   }
 }
 
 export function disconnect() {
+  clearTimeout(retry);
   source?.close();
-  connected.value = false;
+  source = null;
+  silent("paused", newest);
 }
+
+function take(item) {
+  newest = Date.now();
+  if (item.kind === "beat") {
+    setSkew(item.data.now);
+    if (!item.data.connected) {
+      silent("blind", Date.parse(item.data.since) - skew);
+      return;
+    }
+    const before = connection.value.state;
+    if (before !== "live") {
+      connection.value = { state: "live", heard: null };
+      freeze(null);
+      tell({ kind: "again", data: {} });
+      if (before !== "blind") request("GET", "/api/v1/session").then((who) => { me.value = who; }, () => {});
+    }
+  }
+  tell(item);
+}
+
+// broken notes that the stream says nothing, and opens it again after the pause.
+function broken() {
+  source?.close();
+  source = null;
+  silent("broken", newest);
+  clearTimeout(retry);
+  if (loggedOut.value) return;
+  nextTry.value = Date.now() + pause;
+  retry = setTimeout(connect, pause);
+}
+
+// silent stops the pages' time at what was heard last, on this clock. Before anything was heard
+// nothing is shown as known.
+function silent(state, heard) {
+  const before = connection.value;
+  if (before.state === "starting" && state !== "blind") heard = null;
+  connection.value = { state, heard: before.state === "live" || before.heard === null ? heard : before.heard };
+  freeze(connection.value.heard);
+}
+
+setInterval(() => { if (source && Date.now() - newest > patience) broken(); }, 500);
 
 function tell(item) {
   for (const fn of listeners) fn(item);
 }
 
-// useResource reads a path, and again when an item concerns it, at most once per pause in
+// useResource reads a path, if there is one, and again when an item concerns it, at most once per pause in
 // milliseconds, and, for what no item tells, again and again at the interval every. The result is
 // [value, error, again].
 export function useResource(path, concerns, pause = 150, every = 0) {
   const [state, set] = useState({ value: null, error: null });
   const again = useRef(() => {});
   useEffect(() => {
+    set({ value: null, error: null });
+    if (!path) return undefined;
     const stop = new AbortController();
     let timer = null, busy = false, waiting = false;
     const read = async () => {
@@ -97,7 +145,6 @@ export function useResource(path, concerns, pause = 150, every = 0) {
       if (timer === null && !stop.signal.aborted) timer = setTimeout(() => { timer = null; read(); }, pause);
     };
     again.current = read;
-    set({ value: null, error: null });
     read();
     const off = listen((item) => { if (item.kind === "again" || concerns(item)) soon(); });
     const ticker = every > 0 ? setInterval(() => { if (!document.hidden) soon(); }, every) : null;

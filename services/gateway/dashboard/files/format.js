@@ -3,13 +3,20 @@
 // skew is the gateway's clock less this one, in milliseconds.
 export let skew = 0;
 
-// setSkew learns it from the header Date of an answer. Less than two seconds is its resolution.
-export function setSkew(date) {
-  const at = Date.parse(date);
+// setSkew learns it from a time that the gateway has sent. Less than two seconds is its resolution.
+export function setSkew(text) {
+  const at = Date.parse(text);
   if (!Number.isNaN(at) && Math.abs(at - Date.now()) > 2000) skew = at - Date.now();
 }
 
-export const now = () => Date.now() + skew;
+let frozen = null;
+
+// freeze stops now at a time of this clock: what comes after it nobody has observed. null = it goes on.
+export function freeze(at) { frozen = at; }
+
+// wall is the gateway's time; now is the same, or the last moment that was observed.
+export const wall = () => Date.now() + skew;
+export const now = () => (frozen ?? Date.now()) + skew;
 
 export function span(ms) {
   if (!Number.isFinite(ms)) return "-";
@@ -28,14 +35,16 @@ export function span(ms) {
 
 export const since = (text) => (text ? now() - Date.parse(text) : NaN);
 
-export const ago = (text) => (text ? span(since(text)) + " ago" : "-");
+export const ago = (text) => (text ? (since(text) < 1000 ? "just now" : span(since(text)) + " ago") : "-");
 
 export const clock = (text) => (text ? new Date(text).toLocaleTimeString([], { hour12: false }) : "-");
 
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
 export function number(v) {
   if (v === null || v === undefined) return "-";
-  if (Number.isInteger(v)) return v.toLocaleString("en").replaceAll(",", " ");
-  return Math.abs(v) >= 1000 ? v.toFixed(0) : String(Number(v.toPrecision(4)));
+  if (Number.isInteger(v) || Math.abs(v) >= 1000) return whole.format(v).replaceAll(",", " ");
+  return String(Number(v.toPrecision(4)));
 }
 
 export function bytes(v) {
@@ -45,12 +54,31 @@ export function bytes(v) {
   return `${i > 0 && v < 10 ? v.toFixed(1) : Math.round(v)} ${units[i]}`;
 }
 
+// processors is how many of them are used.
+export const processors = (v) => (v < 10 ? v.toFixed(1) : whole.format(v));
+
+// machine is what a node uses of its processors and memory; empty = nothing was heard of late.
+export function machine(n) {
+  const u = n.usage;
+  if (!u || since(u.at) > 20000) return [];
+  return [`${processors(u.processors_used)} of ${plural(u.processors, "processor")}`, `${bytes(u.memory_used)} of ${bytes(u.memory)}`];
+}
+
+// unit is how the values of a metric are written, by the end of its name.
+export function unit(name) {
+  if (/(^|[_/ ])bytes$/.test(name)) return (v) => (v === null || v === undefined ? "-" : bytes(v));
+  if (/(^|[_/ ])(seconds|secs|s)$/.test(name) && !name.endsWith("/s")) return (v) => (v === null || v === undefined ? "-" : span(v * 1000));
+  if (/(^|[_/ ])ms$/.test(name)) return (v) => (v === null || v === undefined ? "-" : span(v));
+  return number;
+}
+
 export const percent = (v) => (v === null || v === undefined ? "-" : (100 * v).toFixed(1) + " %");
 
 const tones = {
   running: "good", succeeded: "good", success: "good", ready: "good", done: "good",
   waiting: "warn", finishing: "warn", stopping: "warn", starting: "warn", suspected: "warn",
   failed: "bad", failure: "bad", lost: "bad",
+  left: "", drained: "",
   current: "good", behind: "warn", silent: "bad", offline: "bad", unknown: "bad",
 };
 
@@ -86,7 +114,7 @@ export function redundancy(job, progress) {
 }
 
 // old is an age.
-export const old = (text) => (text ? `${span(since(text))} old` : "of unknown age");
+export const old = (text) => (text ? `${since(text) < 1000 ? "less than 1 s" : span(since(text))} old` : "of unknown age");
 
 // survives says how old the newest whole commit is and what it survives, in the words of the command line.
 export function survives(r) {

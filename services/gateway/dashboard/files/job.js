@@ -1,19 +1,24 @@
 // One job: what it does now, then a tab for each question about it.
 import { html } from "htm/preact";
-import { mayChange, request, useNow, useResource, ofJob } from "./api.js";
+import { address, around } from "./address.js";
+import { may, mayChange, request, useNow, useResource, ofJob } from "./api.js";
 import { ago, number, old, percent, planned, plural, redundancy, span, survives, training } from "./format.js";
-import { Action, Badge, Card, IncidentHead, lost, median, Phases, Problem, silence, stepsLost, Table } from "./parts.js";
-import { LongTable } from "./window.js";
+import { Action, Badge, Card, extent, IncidentHead, lost, median, Phases, Problem, silence, stepsLost, Table } from "./parts.js";
+import { FirstError } from "./failure.js";
 import { useSteps } from "./jobs.js";
 import { Gantt } from "./gantt.js";
 import { Metrics } from "./metrics.js";
+import { Workers } from "./workers.js";
 import { Logs } from "./logs.js";
 import { Traces } from "./trace.js";
 import { Events } from "./events.js";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 
 const tabs = [["timeline", "Timeline"], ["metrics", "Metrics"], ["logs", "Logs"], ["workers", "Workers"], ["samples", "Samples"], ["traces", "Traces"], ["events", "Events"], ["spec", "Spec"]];
 const ended = (j) => ["succeeded", "failed", "stopped"].includes(j.state);
+
+// tabAddress is a tab of the job for the same time.
+const tabAddress = (id, tab, query) => address(["jobs", id, tab], { from: query.get("from"), to: query.get("to") });
 
 export function Job({ id, tab, query }) {
   const [job, error] = useResource(`/api/v1/jobs/${id}`, ofJob(id), 100);
@@ -30,7 +35,7 @@ export function Job({ id, tab, query }) {
     if (next === undefined) return;
     e.preventDefault();
     const to = tabs[(next + tabs.length) % tabs.length][0];
-    location.hash = `#/jobs/${id}/${to}`;
+    location.hash = tabAddress(id, to, query);
     document.getElementById(`tab-${to}`).focus();
   };
   return html`
@@ -38,74 +43,72 @@ export function Job({ id, tab, query }) {
       <span class="actions">${mayChange(job) && !ended(job) && html`<${Scale} job=${job} /><${Action} text="Stop" sure="Really stop it?" danger run=${() => request("POST", `/api/v1/jobs/${id}/stop`, { reason: "stopped in the dashboard" })} />`}
       ${mayChange(job) && ended(job) && html`<${Action} text="Remove" sure="Really remove its record?" danger run=${async () => { await request("DELETE", `/api/v1/jobs/${id}`); location.hash = "#/jobs"; }} />`}</span></div>
     <p class="explain">${why?.sentence || job.reason || " "}</p><${Problem} error=${error} />
-    ${job.state === "failed" && job.first_error && html`<div class="message bad"><strong>First error</strong>: rank ${job.first_error.rank ?? "-"} on ${job.first_error.place.node}/${job.first_error.place.slot}: ${job.first_error.exception ? `${job.first_error.exception.type}: ${job.first_error.exception.message || ""}` : job.first_error.detail}</div>`}
+    ${job.state === "failed" && job.first_error && html`<${FirstError} job=${job} />`}
     <div class="cards">
-      <${Card} name="step" value=${number(Math.max(job.step, progress?.step || 0))} note=${progress ? Object.entries(progress.metrics || {}).slice(0, 2).map(([k, v]) => `${k} ${number(v)}`).join(", ") : job.step_at ? ago(job.step_at) : ""} />
+      <${Card} name="step" value=${Math.max(job.step, progress?.step || 0) === 0 ? "none reported" : number(Math.max(job.step, progress?.step || 0))} note=${progress ? Object.entries(progress.metrics || {}).slice(0, 2).map(([k, v]) => `${k} ${number(v)}`).join(", ") : job.step_at ? ago(job.step_at) : ""} />
       <${Card} name="goodput" value=${job.goodput === null ? "unknown" : `${job.goodput_at_most ? "at most " : ""}${percent(job.goodput)}`} note="observed time that brought it forward" />
-      <${Card} name="recoveries" value=${faults.length} note=${job.open_incident && !planned(job.open_incident.cause) ? "one under way" : plural(job.incidents.length - faults.length, "planned change")} />
-      <${Card} name="recovery, median / longest" value=${times.length ? `${span(median(times))} / ${span(times.at(-1))}` : "-"} />
+      <${Card} name="recoveries" value=${faults.length} note=${job.open_incident && !planned(job.open_incident.cause) ? "one under way" : plural(job.incidents.filter((i) => planned(i.cause) && i.cause.kind !== "start").length, "planned change")} />
+      <${Card} name="recovery" value=${times.length ? span(median(times)) : "-"} note=${times.length > 1 ? `median; the longest took ${span(times.at(-1))}` : times.length ? "the only one" : "none yet"} />
       ${job.spec.recovery === "in-process" && !ended(job) && job.generation > 0 && html`<${Card} name="losses survived" value=${kept?.losses ?? "unknown"} note=${kept ? `commit of step ${number(kept.commit.step)}, ${old(kept.committed_at)}` : "no whole commit was reported"} />`}
       <${Card} name="steps lost" value=${stepsLost(faults)} note=${job.counted_failures?.length ? `${plural(job.failures?.length || 0, "failure")} counted` : ""} />
     </div>
     ${kept && html`<p class="soft">${survives(kept)}</p>`}
     <div role="tablist" aria-label="About this job">${tabs.map(([name, text], i) => html`<button role="tab" id="tab-${name}" aria-selected=${tab === name ? "true" : "false"} aria-controls=${tab === name ? "tab-panel" : null} tabindex=${tab === name ? 0 : -1}
-      onKeyDown=${(e) => move(e, i)} onClick=${() => { location.hash = `#/jobs/${id}/${name}`; }}>${text}</button>`)}</div>
+      onKeyDown=${(e) => move(e, i)} onClick=${() => { location.hash = tabAddress(id, name, query); }}>${text}</button>`)}</div>
     <div role="tabpanel" id="tab-panel" aria-labelledby="tab-${tab}">${panel(tab, job, query, progress)}</div>`;
 }
 
 function panel(tab, job, query, progress) {
   switch (tab) {
-    case "timeline": return html`<${Gantt} job=${job} /><${Incidents} job=${job} />`;
-    case "metrics": return html`<${Metrics} job=${job} />`;
+    case "timeline": return html`<${Gantt} job=${job} query=${query} /><${Incidents} job=${job} />`;
+    case "metrics": return html`<${Metrics} job=${job} query=${query} />`;
     case "logs": return html`<${Logs} job=${job} query=${query} />`;
     case "workers": return html`<${Workers} job=${job} slowest=${progress?.slowest || job.slowest} />`;
     case "samples": return html`<${Samples} job=${job} />`;
-    case "traces": return html`<${Traces} job=${job} />`;
-    case "events": return html`<${Events} job=${job} />`;
-    case "spec": return html`<section class="panel"><h2>Specification, with every default</h2><pre tabindex="0">${JSON.stringify(job.spec, null, 2)}</pre><p class="empty">submitted by ${job.by}</p></section>`;
+    case "traces": return html`<${Traces} job=${job} query=${query} />`;
+    case "events": return html`<${Events} job=${job} query=${query} />`;
+    case "spec": return html`<section class="panel"><h2>Specification, with every default</h2><pre tabindex="0">${JSON.stringify(job.spec, null, 2)}</pre><p class="empty">submitted by ${job.by}${may("submitter") && html` · <a href=${address(["submit"], { clone: job.job })}>submit another like it</a>`}</p></section>`;
   }
   return html`<p class="empty">There is no such tab.</p>`;
 }
 
+// Scale asks for the wanted number of workers in a dialog, so that nothing on the page moves.
 function Scale({ job }) {
-  const [open, set] = useState(false);
+  const dialog = useRef(null);
   const [error, fail] = useState("");
   const send = async (e) => {
     e.preventDefault();
     const f = new FormData(e.target);
     try {
       await request("PATCH", `/api/v1/jobs/${job.job}`, { workers: { min: Number(f.get("min")), max: Number(f.get("max")) } });
-      set(false);
+      dialog.current.close();
       fail("");
     } catch (err) { fail(err.message); }
   };
-  if (!open) return html`<button onClick=${() => set(true)}>Scale</button>`;
-  return html`<form class="tools" onSubmit=${send}>
-    <label>from <input name="min" type="number" min="1" size="4" value=${job.spec.workers.min} required /></label>
-    <label>to <input name="max" type="number" min="1" size="4" value=${job.spec.workers.max} required /></label>
-    <button>Set</button><button type="button" onClick=${() => set(false)}>Cancel</button>${error && html`<span role="alert" class="badge bad">${error}</span>`}</form>`;
+  return html`<button onClick=${() => dialog.current.showModal()}>Scale</button>
+    <dialog ref=${dialog} aria-label="Scale ${job.job}"><form onSubmit=${send}><h2>Workers of ${job.job}</h2>
+      <p class="soft">A planned change: nobody starts again, and it is no failure.</p>
+      <div class="tools"><label>from <input name="min" type="number" min="1" size="4" value=${job.spec.workers.min} required /></label>
+      <label>to <input name="max" type="number" min="1" size="4" value=${job.spec.workers.max} required /></label></div>
+      ${error && html`<p role="alert" class="message bad">${error}</p>`}
+      <div class="tools"><button>Set</button><button type="button" onClick=${() => dialog.current.close()}>Cancel</button></div></form></dialog>`;
 }
 
 function Incidents({ job }) {
-  const all = [...job.incidents].reverse();
+  const all = [...job.incidents].reverse(), marks = new Map(job.marks.map((m) => [m.incident, m]));
+  const longest = Math.max(1, ...all.map(extent));
+  const links = (i) => {
+    const m = marks.get(i.incident), at = m && around(Date.parse(m.from), Date.parse(m.to || m.from));
+    return html`<span class="links">${at && html`<a href=${address(["jobs", job.job, "timeline"], at)}>timeline</a><a href=${address(["jobs", job.job, "logs"], { at: Date.parse(m.from) })}>logs</a><a href=${address(["jobs", job.job, "metrics"], at)}>metrics</a><a href=${address(["jobs", job.job, "events"], at)}>events</a>`}
+      <a href=${address(["jobs", job.job, "traces"], { incident: i.incident })}>trace</a></span>`;
+  };
   return html`<section class="panel" aria-labelledby="incidents"><h2 id="incidents">Incidents</h2>
-    ${all.length === 0 && !job.open_incident && html`<p class="empty">None.</p>`}
+    ${all.length === 0 && !job.open_incident ? html`<p class="empty">None.</p>` : html`<p class="soft">The bars have one scale: the longest took ${span(longest)}.</p>`}
     <ul class="plain incidents">
-      ${job.open_incident && html`<li key="open"><${IncidentHead} incident=${job.open_incident} open /></li>`}
-      ${all.map((i) => html`<li key=${i.incident} data-incident=${i.incident}><div style=${{ flex: "1 1 100%" }}>
-        <${IncidentHead} incident=${i} /> <span class="soft">g${i.from} → ${i.to ? `g${i.to}` : "end"} · ${planned(i.cause) ? "planned" : lost(i)}${silence(i)}</span><${Phases} incident=${i} /></div></li>`)}
+      ${job.open_incident && html`<li key="open"><${IncidentHead} incident=${job.open_incident} open /> ${links(job.open_incident)}</li>`}
+      ${all.map((i) => html`<li key=${i.incident} data-incident=${i.incident}><div class="whole">
+        <${IncidentHead} incident=${i} /> <span class="soft">g${i.from} → ${i.to ? `g${i.to}` : "end"} · ${planned(i.cause) ? "planned" : lost(i)}${silence(i)}</span> ${links(i)}<${Phases} incident=${i} longest=${longest} /></div></li>`)}
     </ul></section>`;
-}
-
-function Workers({ job, slowest }) {
-  const all = [...job.workers].sort((a, b) => (a.rank ?? 1e9) - (b.rank ?? 1e9));
-  return html`<section class="panel"><h2>Workers</h2>
-    ${slowest && html`<p class="message">The others wait for rank ${slowest.rank} ${(100 * slowest.share).toFixed(0)} % of the time.</p>`}
-    ${all.length === 0 ? html`<p class="empty">No worker has started yet.</p>` : html`<${LongTable} name="Workers" head=${[{ num: "Rank" }, "Node", { num: "Slot" }, { num: "Pid" }, "State", { num: "Generation" }, { num: "Attempt" }, "Detail"]} items=${all} row=${(w) => {
-      const detail = `${w.exception ? `${w.exception.type}: ${w.exception.message || ""} ` : ""}${w.detail || ""}`;
-      return html`<tr key=${`${w.place.node}/${w.place.slot}`}><td class="num">${w.rank ?? "-"}</td><td>${w.place.node}</td><td class="num">${w.place.slot}</td><td class="num">${w.pid || "-"}</td>
-        <td><${Badge} state=${w.state} /></td><td class="num">${w.generation || "-"}</td><td class="num">${w.attempt}</td><td class="wide" title=${detail}>${detail}</td></tr>`;
-    }} />`}</section>`;
 }
 
 function Samples({ job }) {

@@ -2,6 +2,7 @@
 import { html } from "htm/preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { pieces, plain } from "./ansi.js";
+import { address, change } from "./address.js";
 import { clock } from "./format.js";
 import { append } from "./lines.js";
 
@@ -16,9 +17,11 @@ function pattern(q) {
 
 export function Logs({ job, query }) {
   const [lines, set] = useState([]);
-  const [q, search] = useState(query.get("q") || "");
-  const [rank, choose] = useState(null);
-  const [follow, setFollow] = useState(true);
+  const q = query.get("q") || "", search = (text) => change({ q: text });
+  const rank = query.has("rank") ? Number(query.get("rank")) : null, choose = (r) => change({ rank: r });
+  const at = Number(query.get("at")) || null; // the time to show, in milliseconds since 1970
+  const [follow, setFollow] = useState(!at);
+  const reached = useRef(false); // the line of that time was shown
   const [scroll, setScroll] = useState({ top: 0, height: 560 });
   const box = useRef(null);
   useEffect(() => {
@@ -37,6 +40,14 @@ export function Logs({ job, query }) {
   const find = pattern(q);
   const shown = useMemo(() => lines.filter((l) => (rank === null || l.rank === rank) && (!find || find.test(l.plain))), [lines, rank, q]);
   useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; }, [shown, follow]);
+  useEffect(() => { reached.current = false; if (at) setFollow(false); }, [at]);
+  useEffect(() => {
+    if (!at || reached.current || !box.current) return;
+    const i = shown.findIndex((l) => Date.parse(l.time) >= at);
+    if (i < 0) return;
+    reached.current = true;
+    box.current.scrollTop = Math.max(0, i * lineHeight - 60);
+  }, [shown, at]);
   const from = Math.max(0, Math.floor(scroll.top / lineHeight) - beyond), to = Math.min(shown.length, Math.ceil((scroll.top + scroll.height) / lineHeight) + beyond);
   const onScroll = (e) => {
     const b = e.currentTarget;
@@ -59,6 +70,6 @@ export function Logs({ job, query }) {
     <div class="log" ref=${box} tabindex="0" role="log" aria-label="Output of the workers" onScroll=${onScroll}>
       ${shown.length === 0 && html`<div class="none">${lines.length ? "No line matches." : "No output yet."}</div>`}
       <div style=${{ height: `${shown.length * lineHeight}px` }}></div>
-      <div class="lines" style=${{ top: `${from * lineHeight}px` }}>${shown.slice(from, to).map((l, i) => html`<div key=${from + i} class="row ${wrong.test(l.plain) ? "bad" : ""} ${l.stream === "regroup" ? "own" : ""}"><span class="who ${l.rank === null ? "rn" : `r${l.rank % 8}`}">[${l.place.node} ${l.rank === null ? "r-" : `r${l.rank}`} g${l.generation}]</span><span class="who rn">${clock(l.time)}</span><span>${pieces(l.text).map((p, n) => html`<span key=${n} class=${p.classes} style=${p.style}>${p.text}</span>`)}</span></div>`)}</div>
+      <div class="lines" style=${{ top: `${from * lineHeight}px` }}>${shown.slice(from, to).map((l, i) => html`<div key=${from + i} class="row ${wrong.test(l.plain) ? "bad" : ""} ${at && Math.abs(Date.parse(l.time) - at) < 1000 ? "near" : ""} ${l.stream === "regroup" ? "own" : ""}"><span class="who ${l.rank === null ? "rn" : `r${l.rank % 8}`}">[${l.place.node} ${l.rank === null ? "r-" : `r${l.rank}`} g${l.generation}]</span><a class="who rn" href=${address(["jobs", job.job, "timeline"], { from: Date.parse(l.time) - 15000, to: Date.parse(l.time) + 15000 })}>${clock(l.time)}</a><span>${pieces(l.text).map((p, n) => html`<span key=${n} class=${p.classes} style=${p.style}>${p.text}</span>`)}</span></div>`)}</div>
     </div></section>`;
 }

@@ -1,6 +1,7 @@
 // The traces of a job: a waterfall for its start, and one for each incident.
 import { html } from "htm/preact";
 import { useState } from "preact/hooks";
+import { address, change } from "./address.js";
 import { useResource } from "./api.js";
 import { clock, plural, span } from "./format.js";
 import { Problem } from "./parts.js";
@@ -32,7 +33,7 @@ function Waterfall({ trace }) {
     return html`<tr key=${r.span_id} class=${chosen === r.span_id ? "chosen" : null}>
       <td class="tight"><span style=${{ paddingLeft: `${r.depth * 14}px` }}><button class="link" aria-expanded=${chosen === r.span_id ? "true" : "false"} onClick=${() => choose(chosen === r.span_id ? null : r.span_id)}>${r.name}</button>${r.error && html` <span class="badge bad">error</span>`}${r.orphan && html` <span class="soft">parent not stored</span>`}</span></td>
       <td class="tight soft">${r.service}</td>
-      <td class="time"><div class="waterfall" role="img" aria-label=${`from ${span(micro(r.start) - from)}, for ${span(ms)}`}><span class=${`${r.error ? "failure" : r.service} ${beyond ? "beyond" : ""}`} style=${{ left: `${left}%`, width: `${Math.max(at(r.end) - left, 0)}%` }}></span></div></td>
+      <td class="time"><div class="waterfall" role="img" aria-label=${`from ${span(micro(r.start) - from)}, for ${span(ms)}`}><span class=${`${r.error ? "failure" : r.service === "worker" ? "worker" : ""} ${beyond ? "beyond" : ""}`} style=${{ left: `${left}%`, width: `${Math.max(at(r.end) - left, 0)}%` }}></span></div></td>
       <td class="num">${span(ms)}${beyond ? "›" : ""}</td></tr>`;
   };
   const one = trace.rows.find((r) => r.span_id === chosen);
@@ -43,14 +44,14 @@ function Waterfall({ trace }) {
       ${Object.entries(one.attributes || {}).sort().map(([k, v]) => html`<dt key=${k}>${k}</dt><dd>${v}</dd>`)}</dl></section>`}`;
 }
 
-export function Traces({ job }) {
+export function Traces({ job, query }) {
   // Spans are stored a moment after they end.
   const [page, error] = useResource(`/api/v1/jobs/${job.job}/traces`, ({ kind, data }) => kind === "fact" && data.subject === job.job && last.test(data.type), 1500);
-  const [number, select] = useState(null);
+  const number = query.has("incident") ? Number(query.get("incident")) : null, select = (n) => change({ incident: n });
   const traces = page?.traces || [];
   const trace = traces.find((t) => t.incident === number) || traces[0];
   return html`<section class="panel" aria-labelledby="traces"><h2 id="traces">Traces</h2><${Problem} error=${error} />
     ${page && html`<div class="tools"><label>of <select value=${trace?.incident} onChange=${(e) => select(Number(e.target.value))}>
-      ${traces.map((t) => html`<option key=${t.incident} value=${t.incident}>${t.title}</option>`)}</select></label>${page.cut && html`<span class="soft">older spans are left out: regroup trace has them</span>`}</div>`}
+      ${traces.map((t) => html`<option key=${t.incident} value=${t.incident}>${t.title}</option>`)}</select></label>${number > 0 && html`<a href=${address(["jobs", job.job, "timeline"])}>timeline</a>`}${page.cut && html`<span class="soft">older spans are left out: regroup trace has them</span>`}</div>`}
     ${trace && html`<${Waterfall} key=${trace.trace_id} trace=${trace} />`}</section>`;
 }

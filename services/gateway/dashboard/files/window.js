@@ -1,6 +1,8 @@
 // Long lists: only the rows that are in sight are in the page.
 import { html } from "htm/preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Head } from "./sorting.js";
+import { titles, useCards } from "./parts.js";
 
 const beyond = 20; // rows above and below what is in sight
 const few = 200; // so many rows are simply all there
@@ -30,7 +32,8 @@ export function useWindow(ref, count, height, top = 0) {
 // LongTable is a Table of which the rows of many items are in the page only where they are in
 // sight. Then they have one height: what is too long for it is cut off, and is in the title.
 export function LongTable({ name, head, items, row }) {
-  const body = useRef(null);
+  const body = useRef(null), table = useRef(null);
+  useCards(table, titles(head));
   const [height, measure] = useState(40);
   const [from, to] = useWindow(body, items.length, height);
   const many = items.length > few;
@@ -39,7 +42,7 @@ export function LongTable({ name, head, items, row }) {
     if (one && Math.abs(one - height) > 0.5) measure(one);
   });
   const gap = (rows) => rows > 0 && html`<tr class="gap" aria-hidden="true"><td colspan=${head.length} style=${{ height: `${rows * height}px` }}></td></tr>`;
-  return html`<div class="scroll" role="region" aria-label=${name} tabindex="0"><table class=${many ? "many" : null} aria-rowcount=${many ? items.length + 1 : null}>
-    <thead><tr>${head.map((h) => html`<th scope="col" class=${h.num ? "num" : null}>${h.num || h}</th>`)}</tr></thead>
+  return html`<div class="scroll" role="region" aria-label=${name} tabindex="0"><table ref=${table} class=${many ? "many" : null} aria-rowcount=${many ? items.length + 1 : null}>
+    <thead><tr>${head.map((h) => html`<${Head} h=${h} />`)}</tr></thead>
     <tbody ref=${body}>${gap(from)}${items.slice(from, to).map(row)}${gap(items.length - to)}</tbody></table></div>`;
 }

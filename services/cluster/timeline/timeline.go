@@ -1,4 +1,6 @@
-package view
+// Package timeline says what each worker of a job did when, as far as that was observed, and draws
+// it: as a picture in SVG, and as trace events for ui.perfetto.dev, with a row for each slot.
+package timeline
 
 import (
 	"cmp"
@@ -19,6 +21,7 @@ const (
 	Rendezvous Doing = "rendezvous" // started, or waiting for the next generation
 	Restoring  Doing = "restore"    // in a generation, no good step yet
 	Training   Doing = "training"
+	Running    Doing = "running"    // its process runs; the program reports no steps
 	Unobserved Doing = "unobserved" // nobody has observed whether it trained
 )
 
@@ -55,11 +58,13 @@ type Timeline struct {
 	End          time.Time      `json:"end"`
 	Incarnations []*Incarnation `json:"incarnations"` // by slot, then by first appearance
 	Generations  []Sealed       `json:"generations"`
+	Incidents    []Incident     `json:"incidents"` // by number
 
 	inProcess bool
 	members   map[incarnationKey]ident.Rank // rank in the newest generation
 	steps     map[ident.Place]bool          // restart recovery: a process there has reported a step
 	factTimes []time.Time                   // when each fact was
+	observed  observation
 	over      bool
 }
 
@@ -68,10 +73,10 @@ type incarnationKey struct {
 	attempt int
 }
 
-// NewTimeline builds the timeline of a job from its facts in order; now is the end of a job that
+// New builds the timeline of a job from its facts in order; now is the end of a job that
 // has not ended.
-func NewTimeline(facts []events.Event, now time.Time) *Timeline {
-	t := &Timeline{Incarnations: []*Incarnation{}, Generations: []Sealed{}, members: map[incarnationKey]ident.Rank{}, steps: map[ident.Place]bool{}}
+func New(facts []events.Event, now time.Time) *Timeline {
+	t := &Timeline{Incarnations: []*Incarnation{}, Generations: []Sealed{}, Incidents: []Incident{}, members: map[incarnationKey]ident.Rank{}, steps: map[ident.Place]bool{}}
 	for _, e := range facts {
 		at := e.Time
 		if x, ok := e.Body.(events.WorkerExited); ok {
@@ -92,9 +97,11 @@ func NewTimeline(facts []events.Event, now time.Time) *Timeline {
 	if !t.over && now.After(t.End) {
 		t.End = now
 	}
+	t.sinceReported(t.End)
 	for _, l := range t.Incarnations {
 		l.stop(t.End)
 	}
+	t.endIncidents()
 	slices.SortStableFunc(t.Incarnations, func(a, b *Incarnation) int {
 		return cmp.Or(cmp.Compare(a.Place.Node, b.Place.Node), cmp.Compare(a.Place.Slot, b.Place.Slot), cmp.Compare(a.Attempt, b.Attempt))
 	})
@@ -122,6 +129,9 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 			t.steps[b.Place] = true
 		}
 		l.begin(Training, at)
+		t.reported(at, b.Generation, b.Step)
+	case events.JobProgressed:
+		t.reported(at, b.Generation, b.Step)
 	case events.WorkerExited:
 		l := t.incarnation(b.WorkerRef)
 		l.stop(at)
@@ -134,13 +144,16 @@ func (t *Timeline) take(at time.Time, b events.Body) {
 		t.opened(at, b)
 	case events.RoundSealed:
 		t.sealed(at, b)
+	case events.IncidentOpened:
+		t.incidentOpened(at, b)
 	case events.IncidentClosed:
+		t.incidentClosed(at, b)
 		to := at.Add(-time.Duration(b.TotalMS * float64(time.Millisecond)))
 		switch {
 		case b.SilenceMS > 0:
-			t.unobserved(to.Add(-time.Duration(b.SilenceMS*float64(time.Millisecond))), to)
+			t.unobserved(to.Add(-time.Duration(b.SilenceMS*float64(time.Millisecond))), to, t.Incarnations)
 		case b.SilenceUnknown: // since the last thing that is known
-			t.unobserved(t.lastBefore(to), to)
+			t.unobserved(t.lastBefore(to), to, t.Incarnations)
 		}
 	case events.JobSucceeded, events.JobFailed, events.JobStopped:
 		t.over = true
@@ -161,9 +174,9 @@ func (t *Timeline) lastBefore(at time.Time) time.Time {
 	return last
 }
 
-// unobserved cuts a time out of all training: nobody has observed a step in it.
-func (t *Timeline) unobserved(from, to time.Time) {
-	for _, l := range t.Incarnations {
+// unobserved cuts a time out of the training of some: nobody has observed a step in it.
+func (t *Timeline) unobserved(from, to time.Time, of []*Incarnation) {
+	for _, l := range of {
 		var all []Stretch
 		for i, s := range l.Stretches {
 			end := s.To
@@ -231,6 +244,7 @@ func (t *Timeline) opened(at time.Time, b events.RoundOpened) {
 
 func (t *Timeline) sealed(at time.Time, b events.RoundSealed) {
 	t.Generations = append(t.Generations, Sealed{b.Generation, len(b.Members), at})
+	t.observed.at, t.observed.generation = at, b.Generation
 	t.members = map[incarnationKey]ident.Rank{}
 	for _, m := range b.Members {
 		t.members[incarnationKey{m.Place, m.Attempt}] = m.Rank
@@ -268,6 +282,9 @@ func (l *Incarnation) begin(d Doing, at time.Time) {
 
 func (l *Incarnation) stop(at time.Time) {
 	if l.alive {
+		for n := len(l.Stretches); n > 1 && l.Stretches[n-1].From.After(at); n-- { // it was over before that began
+			l.Stretches = l.Stretches[:n-1]
+		}
 		l.Stretches[len(l.Stretches)-1].To = at
 		l.alive, l.Ended = false, at
 	}
