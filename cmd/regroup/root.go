@@ -16,6 +16,7 @@ import (
 
 	gatewayclient "github.com/regroup-io/regroup/client"
 	"github.com/regroup-io/regroup/cmd/regroup/auth"
+	"github.com/regroup-io/regroup/cmd/regroup/checkpoint"
 	"github.com/regroup-io/regroup/cmd/regroup/contexts"
 	"github.com/regroup-io/regroup/cmd/regroup/doctor"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
@@ -58,7 +59,7 @@ func newRoot() (*cobra.Command, error) {
 	}
 	root.AddCommand(job.Commands(env)...)
 	root.AddCommand(
-		run.SubmitCommand(env, &config), run.PlanCommand(env), node.Command(env),
+		run.SubmitCommand(env, &config), run.PlanCommand(env), node.Command(env), checkpoint.Command(env),
 		webhook.Command(env, func(url string) (*gatewayclient.Client, error) {
 			return gatewayclient.New(gatewayclient.Options{URL: url, Token: gateway.Token, StateDir: config.StateDir, Patience: -1})
 		}, gateway.URL),
@@ -78,7 +79,7 @@ func arrange(root *cobra.Command) {
 		{"Run a job", "run torchrun submit plan demo"},
 		{"Look at jobs", "ls top status explain logs events metrics timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
-		{"Operate", "up agent serve service init backup restore auth node webhook health doctor"},
+		{"Operate", "up agent serve service init backup restore auth node checkpoint webhook health doctor"},
 		{"More", "context config completion version help"},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

@@ -170,17 +170,21 @@ func (c *content) read(file io.ReaderAt, data []byte) error {
 		}
 		g.Go(func() error {
 			lo := i * chunkBytes
-			chunk := data[lo:min(lo+chunkBytes, c.Data)]
-			if _, err := file.ReadAt(chunk, c.offset+lo); err != nil {
-				return damaged(err, "%v", err)
-			}
-			if h := hashOf(chunk); !bytes.Equal(h[:], c.hashes[i*hashBytes:(i+1)*hashBytes]) {
-				return corrupt("chunk %d does not match its hash", i)
-			}
-			return nil
+			return c.readChunk(file, i, data[lo:min(lo+chunkBytes, c.Data)])
 		})
 	}
 	return g.Wait()
+}
+
+// readChunk reads chunk i of the data, and compares it with its hash.
+func (c *content) readChunk(file io.ReaderAt, i int64, chunk []byte) error {
+	if _, err := file.ReadAt(chunk, c.offset+i*chunkBytes); err != nil {
+		return damaged(err, "%v", err)
+	}
+	if h := hashOf(chunk); !bytes.Equal(h[:], c.hashes[i*hashBytes:(i+1)*hashBytes]) {
+		return corrupt("chunk %d does not match its hash", i)
+	}
+	return nil
 }
 
 func (c *content) describe() string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/regroup-io/regroup/agent/gpus"
 	"github.com/regroup-io/regroup/agent/preflight"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events/figures"
 	"github.com/regroup-io/regroup/internal/english"
 )
@@ -90,7 +91,7 @@ func checkGPU(number int, g figures.GPU, all []figures.GPU) measured {
 	}
 	tested := "memory tested: unknown"
 	if g.MemoryTested > 0 {
-		tested = size(uint64(g.MemoryTested)) + " of memory tested" //nolint:gosec // it is positive
+		tested = screen.Bytes(g.MemoryTested) + " of memory tested"
 	}
 	said := append([]string{name}, figures...)
 	said = append(said, tested)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 )
 
 const (
@@ -11,21 +13,13 @@ const (
 	gib = 1 << 30
 )
 
-// size formats bytes.
-func size(n uint64) string {
-	if n >= gib {
-		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
-	}
-	return fmt.Sprintf("%d MiB", n/mib)
-}
-
 // space is the size of a file system and what is free of it.
 type space struct{ total, free uint64 }
 
 // checkShm judges /dev/shm.
 func checkShm(s space, err error) finding {
 	const fix = "containers: docker run --ipc=host, or --shm-size=8g; Kubernetes: an emptyDir of medium Memory at /dev/shm; else: mount -o remount,size=8G /dev/shm"
-	found := fmt.Sprintf("%s, %s free", size(s.total), size(s.free))
+	found := fmt.Sprintf("%s, %s free", screen.Bytes(s.total), screen.Bytes(s.free))
 	switch {
 	case err != nil:
 		return finding{"/dev/shm", problem, err.Error(), "mount -t tmpfs tmpfs /dev/shm"}
@@ -60,7 +54,7 @@ func checkLimits(l limits, rdma bool) (all []finding) {
 		if n == unlimited {
 			return "unlimited"
 		}
-		return size(n)
+		return screen.Bytes(n)
 	}
 	switch {
 	case l.files < 1024:
@@ -94,11 +88,11 @@ func checkFolder(path string, writable error, s space) finding {
 	case writable != nil:
 		return finding{"folder", problem, writable.Error(), "make it writable, or name another: TMPDIR, --state-dir (REGROUP_STATE_DIR)"}
 	case s.free < 100*mib:
-		return finding{"folder", problem, fmt.Sprintf("%s has %s free", path, size(s.free)), "free space, or name another: TMPDIR, --state-dir (REGROUP_STATE_DIR)"}
+		return finding{"folder", problem, fmt.Sprintf("%s has %s free", path, screen.Bytes(s.free)), "free space, or name another: TMPDIR, --state-dir (REGROUP_STATE_DIR)"}
 	case s.free < gib:
-		return finding{"folder", note, fmt.Sprintf("%s has %s free", path, size(s.free)), "logs and checkpoints may fill it: free space, or name another: TMPDIR, --state-dir (REGROUP_STATE_DIR)"}
+		return finding{"folder", note, fmt.Sprintf("%s has %s free", path, screen.Bytes(s.free)), "logs and checkpoints may fill it: free space, or name another: TMPDIR, --state-dir (REGROUP_STATE_DIR)"}
 	}
-	return fine("folder", "%s is writable, %s free", path, size(s.free))
+	return fine("folder", "%s is writable, %s free", path, screen.Bytes(s.free))
 }
 
 // checkMemoryAccess judges whether ranks of one machine can read each other's memory. scope is the
@@ -166,9 +160,9 @@ func readCgroup(self string, read func(file string) string) (c cgroup) {
 func checkCgroup(c cgroup, processors int, threads string) []finding {
 	memory, cpu := fine("memory limit", "none"), fine("cpu limit", "none")
 	if c.memory > 0 {
-		memory = fine("memory limit", "%s", size(c.memory))
+		memory = fine("memory limit", "%s", screen.Bytes(c.memory))
 		if c.memory < 2*gib {
-			memory = finding{"memory limit", note, size(c.memory) + ": each rank with torch needs about 500 MiB before its model", "raise the limit of the container: docker run --memory, resources.limits.memory"}
+			memory = finding{"memory limit", note, screen.Bytes(c.memory) + ": each rank with torch needs about 500 MiB before its model", "raise the limit of the container: docker run --memory, resources.limits.memory"}
 		}
 	}
 	if c.cpus > 0 && c.cpus < float64(processors) {

@@ -4,6 +4,7 @@
 package screen
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -63,6 +64,19 @@ func Fit(text string, width int) string {
 		lines[i] = ansi.Truncate(lines[i], width, "…")
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Bytes formats a size: 412 MiB, 3.2 GiB; less than a MiB in KiB.
+func Bytes[N int64 | uint64](n N) string {
+	const kib, mib, gib = 1 << 10, 1 << 20, 1 << 30
+	switch {
+	case n >= gib:
+		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
+	case n >= mib:
+		return fmt.Sprintf("%d MiB", n/mib)
+	default:
+		return fmt.Sprintf("%d KiB", (n+kib-1)/kib)
+	}
 }
 
 // Width is the number of columns of a text without colour. Every character counts as one.
