@@ -102,7 +102,8 @@ func (t *transition) startSpan(g ident.Generation) {
 	}
 }
 
-// incidentSpan emits the root span of an incident, which ended at a time. The processes have
+// incidentSpan emits the root span of an incident, which ended at a time. It leads to the trace of
+// the job's start by a link, as those of all incidents of the job do. The processes have
 // emitted its children before, by their clocks. So it ends when the last of them was reported, by
 // the clock of its process, and not when that arrived here.
 func (t *transition) incidentSpan(c events.IncidentClosed, self string, at time.Time) {
@@ -115,6 +116,7 @@ func (t *transition) incidentSpan(c events.IncidentClosed, self string, at time.
 		Attributes: map[string]string{
 			attrGeneration: number(c.To), attrIncident: strconv.Itoa(c.Incident), attrCause: string(c.Cause.Kind),
 		},
+		Links: []string{tracing.JobTrace(t.View.Job)},
 	}
 	if c.Cause.Node != "" {
 		s.Attributes[attrNode] = string(c.Cause.Node)
