@@ -13,7 +13,7 @@ import (
 // A flag of another launcher has the same spelling and effect as there, or an error that names its
 // replacement.
 type launcherFlag struct {
-	of       string // torchrun or horovodrun
+	of       string // torchrun, horovodrun or torchx
 	Spelling        // there; the first long name is its name here
 	Answer
 	known bool // a flag of this command has the same name and meaning
@@ -22,6 +22,7 @@ type launcherFlag struct {
 const (
 	torchrun   = "torchrun"
 	horovodrun = "horovodrun"
+	torchx     = "torchx"
 )
 
 var launcherFlags = slices.Concat(ofTorchrun(), []launcherFlag{
@@ -46,6 +47,7 @@ var launcherFlags = slices.Concat(ofTorchrun(), []launcherFlag{
 	{horovodrun, "--autotune", Answer{Refused, "set REGROUP_BUCKET_BYTES with --env"}, false},
 	{horovodrun, "--gloo", Answer{Noted, "Regroup's own engine is used"}, false},
 	{horovodrun, "--mpi", Answer{Noted, "Regroup's own engine is used"}, false},
+	{torchx, "-j, --j [MIN:]NODESxWORKERS", Answer{Same, "so many nodes with so many workers on each, as --nnodes and --nproc-per-node: 2x8, or 1:4x8"}, false},
 })
 
 func ofTorchrun() (all []launcherFlag) {

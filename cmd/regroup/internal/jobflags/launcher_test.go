@@ -44,6 +44,8 @@ func TestTorchrun(t *testing.T) {
 		"--nproc-per-node 1 --node-rank 0 --master-addr h --master-port 29500 -t 3 -r 0 python train.py": {spec.Workers{Min: 1, Max: 1}, "python train.py", "train", 3},
 		"--workers 2 ./train.py": {spec.Workers{Min: 2, Max: 2}, "./train.py", "train", 0}, // unchanged
 		"--nproc-per-node 1 --start-method spawn --role default --local-addr h ./a.out": {spec.Workers{Min: 1, Max: 1}, "./a.out", "a", 2},
+		"-j 2x8 ./a.out":               {spec.Workers{Min: 16, Max: 16}, "./a.out", "a", 0},
+		"-j 1:4x2 train.py --lr 0.1":   {spec.Workers{Min: 2, Max: 8}, "python3 -u train.py --lr 0.1", "train", 0},
 		"--nproc-per-node=cpu ./a.out": {spec.Workers{Min: runtime.NumCPU(), Max: runtime.NumCPU()}, "./a.out", "a", 0},
 	} {
 		f, rest := parseWith(t, strings.Fields(args)...)

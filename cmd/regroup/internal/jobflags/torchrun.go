@@ -86,7 +86,7 @@ func (f *Flags) on(name string) bool { return *f.launchers[name] == "true" }
 
 // torchWorkers computes the workers from the nodes and the workers on each.
 func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
-	if !f.fs.Changed("nproc-per-node") && !f.fs.Changed("nnodes") {
+	if f.fs.Changed("j") && !f.shape(add) || !f.fs.Changed("nproc-per-node") && !f.fs.Changed("nnodes") {
 		return
 	}
 	for _, name := range []string{"workers", "num-proc", "min-np", "max-np"} {
@@ -116,6 +116,30 @@ func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 	}
 	f.launch.Counted = counted
 	s.Workers = spec.Workers{Min: nodes.Min * per, Max: nodes.Max * per}
+}
+
+// shape makes torchrun's flags of -j of TorchX; false if they say something else already, or it is
+// no shape.
+func (f *Flags) shape(add func(path, message string)) bool {
+	for _, name := range []string{"nnodes", "nproc-per-node", "workers", "num-proc", "min-np", "max-np"} {
+		if f.fs.Changed(name) {
+			add("--"+name, "says the same as -j: give one or the other")
+			return false
+		}
+	}
+	text := *f.launchers["j"]
+	nodes, per, found := strings.Cut(text, "x")
+	if n, err := Workers(nodes); !found || err != nil || n.Min < 1 || n.Max < n.Min {
+		add("-j", strconv.Quote(text)+" is no number of nodes and workers: write NODESxWORKERS, for example 2x8, or MIN:NODESxWORKERS")
+		return false
+	}
+	if _, err := PerNode(per); err != nil {
+		add("-j", "its number of workers on a node "+err.Error())
+		return false
+	}
+	_ = f.fs.Set("nnodes", nodes) // they are strings
+	_ = f.fs.Set("nproc-per-node", per)
+	return true
 }
 
 // ShutdownTimeout reads torchrun's --shutdown-timeout, which may be 0.
