@@ -16,7 +16,12 @@ func TestShellsCompleteJobs(t *testing.T) {
 		{"gpt-0c22\twaiting mnist-7f3a\trunning bert-0c21\tfailed :4", []string{"__complete", "status", ""}},
 		{"gpt-0c22\twaiting mnist-7f3a\trunning :4", []string{"__complete", "stop", ""}},
 		{"bert-0c21\tfailed :4", []string{"__complete", "rm", ""}},
-		{":4", []string{"__complete", "logs", "mnist-7f3a", "--rank", ""}},
+		{"0\tnode-a/0 :4", []string{"__complete", "logs", "mnist-7f3a", "--rank", ""}},
+		{"node-a node-c :4", []string{"__complete", "logs", "mnist", "--node", ""}},
+		{":4", []string{"__complete", "logs", "--node", ""}}, // the last job has no worker
+		{"2\tworker-failed, 1 worker 1\tstart, 2 workers :4", []string{"__complete", "logs", "mnist", "--gen", ""}},
+		{":4", []string{"__complete", "logs", "gpt", "--gen", ""}},
+		{":1", []string{"__complete", "logs", "absent", "--rank", ""}},
 		{":4", []string{"__complete", "scale", "mnist-7f3a", ""}},
 	} {
 		if got := strings.Join(strings.Split(strings.TrimSpace(run(t, w, c.args...).Out), "\n"), " "); got != c.want {

@@ -48,6 +48,7 @@ func logs(env command.Env) *cobra.Command {
 	fs.StringVarP(&f.highlight, "highlight", "H", "", "make what matches this regular expression stand out")
 	fs.StringVarP(&f.exclude, "exclude", "e", "", "no lines that match this regular expression")
 	f.form = command.Reading(cmd, command.Text, command.Raw, command.JSONL)
+	completeFlags(cmd, env)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		t, err := newTail(env, cmd, f)
 		if err != nil {

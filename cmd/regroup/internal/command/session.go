@@ -50,10 +50,20 @@ const completeWithin = 2 * time.Second
 // Completes completes the first argument with the results of words, each with its description.
 // There are none if the system is unreachable.
 func (e Env) Completes(words func(context.Context, *cluster.Client) ([]cobra.Completion, error)) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	complete := e.CompletesFlag(func(ctx context.Context, c *cluster.Client, _ []string) ([]cobra.Completion, error) {
+		return words(ctx, c)
+	})
+	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return complete(cmd, args, begun)
+	}
+}
+
+// CompletesFlag is Completes for the value of a flag, which may depend on the arguments before it.
+func (e Env) CompletesFlag(words func(context.Context, *cluster.Client, []string) ([]cobra.Completion, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 		defer cancel()
 		servers, done, err := e.Connect(ctx, completeWithin, func(string) {})
@@ -61,7 +71,7 @@ func (e Env) Completes(words func(context.Context, *cluster.Client) ([]cobra.Com
 			return nil, cobra.ShellCompDirectiveError
 		}
 		defer done()
-		found, err := words(ctx, cluster.Of(e.Source, servers...))
+		found, err := words(ctx, cluster.Of(e.Source, servers...), args)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
