@@ -21,7 +21,7 @@ DESCRIBED   := $(shell git describe --tags --exact-match --match 'v$(NUMBER)' --
 STATE       := $(if $(filter v$(NUMBER),$(DESCRIBED)),release,$(if $(filter %-dirty,$(DESCRIBED)),dirty))
 STAMP       := github.com/regroup-io/regroup/internal/version
 LDFLAGS      = -s -w -X $(STAMP).commit=$(COMMIT) -X $(STAMP).state=$(STATE)
-SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/* deploy/systemd/regroup*) go.mod go.sum
+SOURCES     := $(shell find . -name '*.go' -not -path './.tools/*' 2>/dev/null) $(wildcard services/gateway/dashboard/files/* services/gateway/dashboard/files/vendor/* deploy/systemd/regroup* docs/*.md docs/tutorials/*.md) go.mod go.sum
 
 OTEL        := 1.30.0
 JAEGER      := $(TOOLS)/jaeger-v1.76.0/jaeger
@@ -398,11 +398,11 @@ man: build ## Build: the manual pages, into bin/man
 	@$(BIN)/regroup docs man $(BIN)/man
 
 generate: ## Every day: docs that are made from code
-	@for page in events limits environment; do $(GO) run ./cmd/regroup docs $$page > docs/$$page.md || exit 1; done
+	@for page in events limits environment; do $(GO) run ./cmd/regroup docs generate $$page > docs/$$page.md || exit 1; done
 	@$(GO) test ./events/spec -run TestJobDocs -rewrite
-	@sed -i '/^| subject | may publish/,$$d' docs/security.md && $(GO) run ./cmd/regroup docs access >> docs/security.md
-	@sed -i '/^| of | flag/,$$d' docs/launchers.md && $(GO) run ./cmd/regroup docs launchers >> docs/launchers.md
-	@sed -i '/^| flag | default/,$$d' docs/torchrun.md && $(GO) run ./cmd/regroup docs torchrun >> docs/torchrun.md
+	@sed -i '/^| subject | may publish/,$$d' docs/security.md && $(GO) run ./cmd/regroup docs generate access >> docs/security.md
+	@sed -i '/^| of | flag/,$$d' docs/launchers.md && $(GO) run ./cmd/regroup docs generate launchers >> docs/launchers.md
+	@sed -i '/^| flag | default/,$$d' docs/torchrun.md && $(GO) run ./cmd/regroup docs generate torchrun >> docs/torchrun.md
 
 clean: ## Build: remove what was built
 	@rm -rf $(BIN) .tools

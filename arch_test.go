@@ -71,6 +71,7 @@ var layers = []layer{
 	{"events/document", []string{"events", "events/broker", "events/errcode", "events/limits"}, []string{"github.com/klauspost/compress/zstd"}, nil, "it is the stored form, nothing else"},
 	{"events/output", []string{"events/ident"}, nil, pureStd, "writers and readers of output share it"},
 	{"events/memory", []string{"events", "events/broker", "events/errcode", "events/tracing"}, nil, nil, "it stands in for the broker"},
+	{"docs", nil, nil, nil, "it is data"},
 	{"internal/golden", nil, nil, nil, "tests of every layer import it"},
 	{"internal/durable", nil, nil, nil, "it is about files only"},
 	{"internal/readfile", nil, nil, nil, "it is about files only"},

@@ -35,11 +35,12 @@ func pages() map[string]func() (string, error) {
 	}
 }
 
-func docsCommand(root *cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: "docs", Short: "Print documentation that is made from code", Hidden: true, Example: command.Examples("regroup docs events > docs/events.md")}
+// generateCommand prints what is made from code, for make generate.
+func generateCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "generate", Short: "Print documentation that is made from code", Hidden: true, Example: command.Examples("regroup docs generate events > docs/events.md")}
 	add := func(name, short, into string, page func() (string, error)) {
 		cmd.AddCommand(&cobra.Command{
-			Use: name, Short: short, Args: cobra.NoArgs, Example: command.Examples("regroup docs " + name + " " + into),
+			Use: name, Short: short, Args: cobra.NoArgs, Example: command.Examples("regroup docs generate " + name + " " + into),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				text, err := page()
 				if err == nil {
@@ -55,7 +56,6 @@ func docsCommand(root *cobra.Command) *cobra.Command {
 	add("access", "Print the table of permissions as Markdown", ">> docs/security.md", plain(access.Markdown))
 	add("launchers", "Print the table of other launchers' flags as Markdown", ">> docs/launchers.md", plain(jobflags.Launchers))
 	add("torchrun", "Print the table of torchrun's flags as Markdown", ">> docs/torchrun.md", plain(torchrun.Table))
-	cmd.AddCommand(manCommand(root))
 	return cmd
 }
 

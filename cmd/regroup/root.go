@@ -67,7 +67,7 @@ func newRoot() (*cobra.Command, error) {
 		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.GuardCommand(), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return cmp.Or(agent.Advertise, serve.Advertised(config.Server)) }, released().Version),
-		run.DemoCommand(env, &config), versionCommand(env.Out), docsCommand(root), serviceCommand(), completionCommand(root, env.Out), command.FlagsTopic(), command.ExamplesTopic(),
+		run.DemoCommand(env, &config), versionCommand(env.Out), manualCommand(env, generateCommand(), manCommand(root)), serviceCommand(), completionCommand(root, env.Out), command.FlagsTopic(), command.ExamplesTopic(),
 	)
 	root.InitDefaultHelpCmd()
 	arrange(root)
@@ -80,7 +80,7 @@ func arrange(root *cobra.Command) {
 		{"Look at jobs", "ls top status explain logs events metrics timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve service init backup restore auth node checkpoint webhook health doctor"},
-		{"More", "context config completion version help"},
+		{"More", "docs context config completion version help"},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, name := range strings.Fields(g.names) {
