@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/events/errcode"
 )
 
@@ -51,6 +52,10 @@ func TestHelpOfWhatIsThere(t *testing.T) {
 		"apply --file x":    "there is no regroup apply: ",
 		"-v apply --file=x": "there is no regroup apply: ",
 		"node drian --undo": `there is no regroup node drian: did you mean "drain"?`,
+		"nosuch --help":     "there is no regroup nosuch: ",
+		"node drian --help": `there is no regroup node drian: did you mean "drain"?`,
+		"node drain --help": "",
+		"docs cli --help":   "",
 		"--serverr x ls":    "unknown flag: --serverr; did you mean --server?",
 		"ls --limits 3":     "unknown flag: --limits; did you mean --limit?",
 	} {
@@ -60,7 +65,7 @@ func TestHelpOfWhatIsThere(t *testing.T) {
 		}
 		root.SetOut(io.Discard)
 		root.SetArgs(strings.Fields(line))
-		err = root.Execute()
+		err = command.Execute(t.Context(), root)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || errcode.Of(err) != errcode.Invalid) {
 			t.Errorf("regroup %s: %v, want %q", line, err, want)
 		}

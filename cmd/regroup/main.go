@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/internal/escape"
 	"github.com/regroup-io/regroup/internal/exitcode"
@@ -27,7 +28,7 @@ func main() {
 		if len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "submit") {
 			root.SetArgs(spelt(root, os.Args[1:]))
 		}
-		err = root.ExecuteContext(context.Background())
+		err = command.Execute(context.Background(), root)
 	}
 	if err != nil && err.Error() != "" {
 		fmt.Fprintln(os.Stderr, "regroup:", escape.Text(err.Error()))

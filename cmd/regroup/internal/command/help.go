@@ -116,7 +116,7 @@ func writeHelp(w io.Writer, cmd *cobra.Command) error {
 }
 
 func useLine(cmd *cobra.Command) string {
-	if cmd.HasAvailableSubCommands() {
+	if _, group := cmd.Annotations[onlyVerbs]; group {
 		return cmd.CommandPath() + " COMMAND [flags]"
 	}
 	return cmd.UseLine()

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,17 +19,41 @@ import (
 func WithUsage(cmd *cobra.Command) *cobra.Command {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetFlagErrorFunc(flagError)
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { cobra.CheckErr(writeHelp(cmd.OutOrStdout(), cmd)) })
-	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return writeHelp(cmd.OutOrStderr(), cmd) })
 	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Run == nil {
 		cmd.Args = cobra.ArbitraryArgs // otherwise cobra prints the help and succeeds
 		cmd.RunE = unknownVerb
+		cmd.Annotations = map[string]string{onlyVerbs: ""}
 	}
+	_, group := cmd.Annotations[onlyVerbs]
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		if words, ctx := cmd.Flags().Args(), cmd.Context(); group && len(words) > 0 && ctx != nil {
+			if failed, ok := ctx.Value(helpFailed{}).(*error); ok {
+				*failed = unknownVerb(cmd, words)
+				return
+			}
+		}
+		cobra.CheckErr(writeHelp(cmd.OutOrStdout(), cmd))
+	})
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return writeHelp(cmd.OutOrStderr(), cmd) })
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { completeNoFiles(cmd, f) })
 	for _, sub := range cmd.Commands() {
 		WithUsage(sub)
 	}
 	return cmd
+}
+
+// onlyVerbs is the annotation of a command that does nothing without one of its sub-commands.
+const onlyVerbs = "only-verbs"
+
+// helpFailed is the key of the context of the place for the error of a help.
+type helpFailed struct{}
+
+// Execute runs a command line. That it asks for the help of what does not exist is an error too,
+// for which cobra has no place.
+func Execute(ctx context.Context, root *cobra.Command) error {
+	var failed error
+	err := root.ExecuteContext(context.WithValue(ctx, helpFailed{}, &failed))
+	return errors.Join(err, failed)
 }
 
 // completeNoFiles keeps a shell from completing the value of a flag with the names of files, unless
