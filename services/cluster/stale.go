@@ -13,6 +13,7 @@ import (
 // Stale says since when views may be out of date, because services do not answer.
 type Stale struct {
 	Silent []string  // the services that do not answer, in the order of the control flow
+	Ended  bool      // the process of the services has ended, on this machine: regroup up goes on with its jobs
 	AsOf   time.Time // when the service that has the views stored its newest fact, by the clock of the broker; zero = unknown
 }
 
@@ -36,6 +37,9 @@ func (c *Client) StaleJobs(ctx context.Context, views ...events.JobView) []Stale
 	}
 	return c.stale(ctx, events.ServiceRegistry, servers)
 }
+
+// ServerEnded reports whether the process of a job's services has ended, on this machine.
+func (c *Client) ServerEnded(job ident.JobID) bool { return c.home(job).Idle }
 
 // StaleNodes does the same for what Nodes returns, and discovery. Of several servers it passes over
 // those without services.
@@ -63,7 +67,7 @@ func (c *Client) stale(ctx context.Context, service string, servers map[*Server]
 				continue
 			}
 		}
-		s := Stale{Silent: at.silent(ctx), AsOf: storedLast(ctx, *at, service)}
+		s := Stale{Silent: at.silent(ctx), Ended: at.Idle, AsOf: storedLast(ctx, *at, service)}
 		if slices.Contains(s.Silent, service) { // otherwise it has answered meanwhile
 			all = append(all, s)
 		}

@@ -81,7 +81,7 @@ func TestNothingCanEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale := c.StaleJobs(t.Context(), v)
-	if len(stale) != 1 || !strings.HasPrefix((command.Env{Now: func() time.Time { return clustertest.Now }}).StaleText(stale[0]), "no service answers: state as they left it") {
+	if len(stale) != 1 || !strings.HasPrefix((command.Env{Now: func() time.Time { return clustertest.Now }}).StaleText(stale[0]), "no service answers: state as they left it; their process has ended, and regroup up goes on") {
 		t.Errorf("stale: %v", stale)
 	}
 }

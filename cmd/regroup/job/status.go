@@ -143,7 +143,7 @@ func why(env command.Env) *cobra.Command {
 	form := command.Reading(cmd, command.Text, command.JSON, command.YAML)
 	cmd.RunE = chosen(env, theLast, func(ctx context.Context, s command.Session, v events.JobView) error {
 		s.Live(ctx, &v)
-		seen := view.Seen{Job: v, Now: env.Now(), Silent: s.Silent(ctx)}
+		seen := view.Seen{Job: v, Now: env.Now(), Silent: s.Silent(ctx), ServerEnded: s.ServerEnded(v.Job)}
 		var err error
 		if seen.Round, err = s.Round(ctx, v.Job); err != nil {
 			return err

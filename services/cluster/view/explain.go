@@ -21,7 +21,9 @@ type Seen struct {
 	Pool      events.PoolView // the pool of Placement
 	Nodes     []events.NodeView
 	Silent    []string // services of which no replica answers
-	Now       time.Time
+	// ServerEnded says that their process has ended, on this machine.
+	ServerEnded bool
+	Now         time.Time
 }
 
 // Explanation is the answer, for people and for programs.

@@ -225,6 +225,7 @@ func TestSentences(t *testing.T) {
 		})},
 		{"no registry, no discovery", running(func(s *Seen) { s.Silent = []string{events.ServiceDiscovery, events.ServiceRegistry} })},
 		{"nobody answers", fresh(func(s *Seen) { s.Silent = none })},
+		{"nobody answers on this machine", fresh(func(s *Seen) { s.Silent, s.ServerEnded = none, true })},
 		{"all of its nodes drain", running(func(s *Seen) {
 			s.Round.State, s.Round.Proposed, s.Round.Joined = events.RoundStateOpen, 4, places(2)
 			s.Round.Cause = events.Cause{Kind: events.CauseShrink, Place: &dead, Rank: -1, Detail: "node-b is draining"}

@@ -140,7 +140,11 @@ func (s Seen) silent(service string) bool {
 // date.
 func (s Seen) absent(e Explanation) []string {
 	if len(s.Silent) == len(events.Services()) {
-		return []string{"no service answers: all of this is as they left it"}
+		text := "no service answers: all of this is as they left it"
+		if s.ServerEnded {
+			text += ", and regroup up goes on with it"
+		}
+		return []string{text}
 	}
 	var out []string
 	for _, service := range s.Silent {

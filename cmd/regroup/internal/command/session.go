@@ -39,10 +39,14 @@ func (e Env) SayStale(all []cluster.Stale) {
 
 // StaleText is such a line.
 func (e Env) StaleText(s cluster.Stale) string {
-	if s.AsOf.IsZero() {
-		return s.String() + ": state as they left it"
+	text := s.String() + ": state as they left it"
+	if !s.AsOf.IsZero() {
+		text = fmt.Sprintf("%s: state as of %s, %s ago", s, s.AsOf.In(e.Now().Location()).Format(time.DateTime), e.Age(s.AsOf))
 	}
-	return fmt.Sprintf("%s: state as of %s, %s ago", s, s.AsOf.In(e.Now().Location()).Format(time.DateTime), e.Age(s.AsOf))
+	if s.Ended {
+		text += "; their process has ended, and regroup up goes on with the jobs"
+	}
+	return text
 }
 
 const completeWithin = 2 * time.Second
