@@ -164,6 +164,21 @@ func TestTheLifeOfAJob(t *testing.T) {
 	}
 }
 
+// TestPlan: nothing is submitted, and a job that is wrong is refused.
+func TestPlan(t *testing.T) {
+	c := start(t, nil)
+	p, err := c.Plan(t.Context(), job)
+	if err != nil || p.Fits || p.Free != 0 || !strings.Contains(p.Text, "would wait") || p.Spec.Stop.Grace == 0 || !strings.Contains(string(p.Forecast), `"starts":false`) {
+		t.Errorf("%v: %+v", err, p)
+	}
+	if all, err := c.Jobs(t.Context(), client.Selection{}); err != nil || len(all) != 0 {
+		t.Errorf("%v: jobs %v", err, all)
+	}
+	if _, err := c.Plan(t.Context(), spec.Job{Name: "No Name"}); errcode.Of(err) != errcode.Invalid || len(errcode.FieldErrorsOf(err)) < 2 {
+		t.Errorf("a wrong job: %v", err)
+	}
+}
+
 // TestRefusals have the gateway's code and findings.
 func TestRefusals(t *testing.T) {
 	c := start(t, nil)

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -40,6 +41,27 @@ func (c *Client) submit(ctx context.Context, r request) (ident.JobID, error) {
 		return "", err
 	}
 	return done.Job, nil
+}
+
+// Planned is what would happen to a job that were submitted now.
+type Planned struct {
+	Text string   `json:"plan"` // in sentences, as regroup plan prints them
+	Fits bool     `json:"fits"` // it would start at once
+	Free int      `json:"free"` // slots that are free now
+	Spec spec.Job `json:"spec"` // with every default
+	// Forecast is what regroup plan -o json prints: where it would start, or what it would wait
+	// for; empty = its nodes come by themselves.
+	Forecast json.RawMessage `json:"forecast"`
+}
+
+// Plan says whether a job would start now, and submits nothing. The error has each thing that is
+// wrong with the specification.
+func (c *Client) Plan(ctx context.Context, job spec.Job) (p Planned, err error) {
+	r, err := asJSON(http.MethodPost, "/api/v1/jobs?dryRun=1", job)
+	if err != nil {
+		return p, err
+	}
+	return p, c.do(ctx, r, &p)
 }
 
 // Selection says which jobs are listed.
