@@ -259,6 +259,22 @@ test("a time that was chosen is in the address, for every tab", async () => {
   assert.equal(new URLSearchParams(page.url().split("?")[1]).get("from"), range.get("from"));
   await page.getByRole("button", { name: "Whole run" }).click();
   assert.doesNotMatch(page.url(), /from=/);
+  await page.locator("#tab-timeline").click();
+  await page.locator("svg.gantt rect.training").first().waitFor();
+  const chart = await page.locator("svg.gantt").boundingBox(), length = () => {
+    const chosen = new URLSearchParams(page.url().split("?")[1]);
+    return chosen.has("from") ? chosen.get("to") - chosen.get("from") : Infinity;
+  };
+  await page.mouse.move(chart.x + chart.width / 2, chart.y + chart.height / 2);
+  await page.mouse.wheel(0, -100);
+  assert.equal(length(), Infinity, "a wheel without a key zooms, in place of scrolling");
+  await page.keyboard.down("Control");
+  await page.mouse.wheel(0, -100);
+  await eventually("a shorter time is shown", () => length() < Infinity);
+  const near = length();
+  await page.mouse.wheel(0, 100);
+  await page.keyboard.up("Control");
+  await eventually("a longer time is shown", () => length() > near);
   clean();
 });
 

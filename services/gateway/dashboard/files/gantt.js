@@ -87,23 +87,31 @@ export function Gantt({ job, query }) {
     if (brush && x(Math.max(brush.a, brush.b)) - x(Math.min(brush.a, brush.b)) > 6) setRange({ from: Math.min(brush.a, brush.b), to: Math.max(brush.a, brush.b) });
     setBrush(null);
   };
+  const show = (a, b) => setRange({ from: Math.max(start, a), to: Math.min(end, Math.max(b, a + 10)) });
   const key = (e) => {
     const length = to - from, middle = (from + to) / 2;
     const next = { "+": [middle - length / 4, middle + length / 4], "=": [middle - length / 4, middle + length / 4], "-": [middle - length, middle + length], ArrowLeft: [from - length / 4, to - length / 4], ArrowRight: [from + length / 4, to + length / 4] }[e.key];
     if (e.key === "0" || e.key === "Escape") setRange({ name: "all" });
-    if (next) { e.preventDefault(); setRange({ from: Math.max(start, next[0]), to: Math.min(end, Math.max(next[1], next[0] + 10)) }); }
+    if (next) { e.preventDefault(); show(...next); }
+  };
+  const wheel = (e) => { // also two fingers on a touchpad; without a key the page scrolls
+    if (!e.ctrlKey && !e.metaKey) return;
+    e.preventDefault();
+    const at = timeAt(e), by = Math.exp(Math.max(-1, Math.min(1, e.deltaY / 200)));
+    if (by > 1 && from <= start && to >= end) return;
+    show(at - (at - from) * by, at + (to - at) * by);
   };
   let lastLabel = -1e9;
   return html`<section class="panel" aria-labelledby="timeline"><h2 id="timeline">Timeline</h2>
     <div class="tools">${ranges.map(([name, text]) => html`<button aria-pressed=${range.name === name ? "true" : "false"} onClick=${() => setRange({ name })}>${text}</button>`)}
-      <span class="soft">drag to zoom; + − arrows, 0 = all</span>
+      <span class="soft">drag, or turn the wheel with Ctrl, to zoom; + − arrows, 0 = all</span>
       ${range.from && html`<span class="tools">${clock(range.from)} to ${clock(range.to)}: ${["logs", "metrics", "events"].map((tab) => html`<a href=${address(["jobs", job.job, tab], tab === "logs" ? { at: range.from } : range)}>${tab}</a>`)}</span>`}
       <span class="soft cursor" aria-hidden="true">${cursor !== null && timeline ? `${clock(cursor)}, ${span(cursor - start)} after the start` : ""}</span></div>
     <div class="legend">${legend(all, observed < end).map((d) => html`<span><span class="swatch ${d}"></span>${words[d] || d}</span>`)}</div>
     <div class=${all.length > 200 ? "tall" : null}><div ref=${box}>
     ${timeline && all.length === 0 && html`<p class="empty">No worker has started yet.</p>`}
     ${all.length > 0 && html`<svg class="gantt" width=${width} height=${height} viewBox="0 0 ${width} ${height}" role="group" tabindex="0" aria-label=${`Timeline of ${all.length} workers, ${job.generations.length} generations, ${incidents.length} incidents; the list below has the incidents`}
-        onPointerDown=${down} onPointerMove=${drag} onPointerUp=${up} onPointerLeave=${() => hover(null)} onDblClick=${() => setRange({ name: "all" })} onKeyDown=${key}>
+        onPointerDown=${down} onPointerMove=${drag} onPointerUp=${up} onPointerLeave=${() => hover(null)} onDblClick=${() => setRange({ name: "all" })} onKeyDown=${key} onWheel=${wheel}>
       <defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-ground" width="6" height="6" /><line class="hatch-line" x1="0" y1="0" x2="0" y2="6" /></pattern></defs>
       ${axis(from, to, start, plot).map((t) => html`<g key=${t.at}><line class="tick" x1=${x(t.at)} x2=${x(t.at)} y1=${top} y2=${height - bottom + 4} /><text class="soft" x=${x(t.at)} y=${height - 8} text-anchor=${x(t.at) > width - 30 ? "end" : "middle"}>${t.text}</text></g>`)}
       ${incidents.filter((b) => shown(b.from, b.to)).map((b) => html`<rect key=${b.incident.incident} class="incident ${b.planned ? "planned" : ""} ${over_ === b.incident.incident ? "chosen" : ""}" data-incident=${b.incident.incident}
