@@ -50,6 +50,7 @@ type call struct {
 	ended   map[ident.Incarnation]events.WorkerExited
 	web     serve.GatewayConfig
 	pages   bool // serve the dashboard too
+	noQueue *bool
 	palette screen.Palette
 	colours screen.Palette // of the workers' output
 }
@@ -93,6 +94,7 @@ services and an agent in this process, beside those of other runs. The first wor
 	command.Group(cmd.Flags(), "Job flags", func() { r.flags = jobflags.Add(cmd.Flags()) })
 	form = command.Output(cmd, command.Text, command.JSON) // json: one object at the end on stdout, workers' output on stderr
 	cmd.Flags().StringVar(&r.from, "exit-code-from", "", "worker: exit with the code of the worker that failed first, 128 and the signal's number for a signal, where the job fails")
+	r.noQueue = noQueueFlag(cmd)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "job spec in YAML or JSON; - is stdin")
 	cmd.Flags().IntVar(&r.agent.Slots, "slots", a.Slots, "with a server of its own: workers that fit here; default: as many as the job wants, or with --gpu one per GPU")
 	cmd.Flags().BoolVar(&r.pages, "dashboard", false, "with a server of its own: serve the dashboard too, at a free port, and print a link to it; in a terminal it stays after the end, until Ctrl-C")
@@ -147,6 +149,11 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 	ctx, stop := boot.Interruptible(ctx, nil)
 	defer stop()
 	c := r.env.ClientOf(r.env.Source, r.within, server)
+	if *r.noQueue {
+		if err := mustStart(ctx, c, spec); err != nil {
+			return err
+		}
+	}
 	job, err := submit(ctx, c, *r.config, spec, r.env.Say)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/internal/specfile"
+	"github.com/regroup-io/regroup/services/cluster"
 )
 
 // SubmitCommand returns regroup submit.
@@ -23,6 +25,7 @@ func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
 		Long:    "Submits a job and prints its id once it is accepted. The job is described by a file or by flags; everything that is wrong with it is said at once. The command must be present on every node.",
 		Example: command.Examples("regroup submit -f job.yaml", "regroup submit --workers 2:4 -- python train.py", "regroup submit -f - -o json < job.yaml"),
 	}
+	noQueue := noQueueFlag(cmd)
 	job := describe(cmd)
 	form := command.Output(cmd, command.Name, command.JSON, command.YAML)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -35,6 +38,11 @@ func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
 			return err
 		}
 		defer done()
+		if *noQueue {
+			if err := mustStart(cmd.Context(), c, spec); err != nil {
+				return err
+			}
+		}
 		id, err := submit(cmd.Context(), c, *config, spec, env.Say)
 		if err != nil {
 			return explainRefusal(env, form, err)
@@ -46,6 +54,19 @@ func SubmitCommand(env command.Env, config *boot.Config) *cobra.Command {
 		return err
 	}
 	return command.WithUsage(cmd)
+}
+
+func noQueueFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("no-queue", false, "submit nothing if the job would wait, and exit with 13, as regroup plan does; another job that comes at the same moment may still take its place")
+}
+
+// mustStart is an error if a job would wait.
+func mustStart(ctx context.Context, c *cluster.Client, job spec.Job) error {
+	p, err := c.Forecast(ctx, job)
+	if err == nil && (!p.Starts || p.Silent) {
+		err = &exitcode.Error{Code: exitcode.NoRoom, Err: errors.New("nothing is submitted: " + p.Text())}
+	}
+	return err
 }
 
 // description is how a command is given a job that goes to a server: by a file, or by flags and

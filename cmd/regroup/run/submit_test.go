@@ -15,6 +15,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/exitcode"
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
@@ -61,6 +62,27 @@ func TestSubmit(t *testing.T) {
 	want := spec.Job{Name: "cifar", Command: []string{"python", "train.py"}, Workers: spec.Workers{Min: 2, Max: 4}}
 	if len(got) != 2 || !reflect.DeepEqual(got[0], want) || !reflect.DeepEqual(got[1], want) {
 		t.Errorf("submitted %+v, want twice %+v", got, want)
+	}
+}
+
+// TestNoQueue: what would wait is not submitted, and neither is what no scheduler would place.
+func TestNoQueue(t *testing.T) {
+	w := commandtest.New(t)
+	var got []spec.Job
+	registry(w, &got)
+	w.Put(events.BucketNodes, "a", events.NodeView{Node: "a", State: events.NodeStateReady, Slots: 4})
+	if o := run(t, w, job, "-f", "-", "--no-queue"); o.Exit != exitcode.NoRoom || !strings.Contains(o.Err, "nothing is submitted: cifar would start at once") || !strings.Contains(o.Err, "No scheduler answers") {
+		t.Errorf("without a scheduler: %+v", o)
+	}
+	w.Answering(events.ProgressAnswer{}, events.ServiceNames()...)
+	if o := run(t, w, strings.Replace(job, "min: 2, max: 4", "min: 5, max: 5", 1), "-f", "-", "--no-queue"); o.Exit != exitcode.NoRoom || o.Out != "" || !strings.Contains(o.Err, "nothing is submitted: cifar would wait: it needs 5 slots, more than there are") {
+		t.Errorf("too large: %+v", o)
+	}
+	if len(got) != 0 {
+		t.Errorf("submitted %+v", got)
+	}
+	if o := run(t, w, job, "-f", "-", "--no-queue"); o.Exit != 0 || len(got) != 1 {
+		t.Errorf("there is room: %+v", o)
 	}
 }
 
