@@ -53,7 +53,7 @@ class Nodes:
             stderr=subprocess.STDOUT,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
         ).stdout
 
     def close(self) -> None:

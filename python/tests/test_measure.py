@@ -20,7 +20,7 @@ import measurements  # noqa: E402
 
 def measure(gpus, device=CARDS, *more):
     program = os.path.join(FOLDER, "measure.py")
-    out = subprocess.run([sys.executable, program, "--gpus", gpus, "--device", device, *more], stdout=-1, timeout=120)
+    out = subprocess.run([sys.executable, program, "--gpus", gpus, "--device", device, *more], stdout=-1, timeout=300)
     if out.returncode:
         raise AssertionError("exit %d" % out.returncode)
     return json.loads(out.stdout)
@@ -67,7 +67,7 @@ class Measured(unittest.TestCase):
         script = "import os, subprocess, sys\nprint(%s.pid)" % start
         out = subprocess.run([sys.executable, "-c", script, *command], stdout=-1, stderr=subprocess.DEVNULL)
         folder = "/proc/%d" % int(out.stdout)
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while os.path.exists(folder) and " Z " not in open(folder + "/stat").read():
             self.assertLess(time.monotonic(), end, "it runs on without its parent")
             time.sleep(0.1)

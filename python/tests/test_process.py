@@ -51,7 +51,7 @@ class Process(unittest.TestCase):
         return process
 
     def end(self, process, code, says="(?s).*", where="stderr"):
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=300)
         self.assertEqual(code, process.returncode, out + err)
         self.assertRegex({"stderr": err, "stdout": out}[where], says)
 
@@ -131,7 +131,7 @@ class Process(unittest.TestCase):
                 signal.signal(s, lambda n, _: got.append(n))
                 os.kill(os.getpid(), s)
             hvd.allreduce(torch.ones(3))
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while len(got) < 6 and time.monotonic() < deadline:
                 time.sleep(0.01)
             print(sorted(got) == sorted([1, 2, 10, 14, 15, 17]), flush=True)

@@ -12,7 +12,7 @@ import unittest
 from . import jobs, launch
 
 #: Seconds for what a test waits for.
-LIMIT = 120
+LIMIT = 300
 
 #: As pip would install it: torchrun finds the handler by this file.
 ENTRY = "[torchrun.handlers]\nregroup = regroup.rendezvous_handler:get\n"

@@ -19,7 +19,7 @@ from regroup import rendezvous_handler
 from . import jobs, launch
 
 #: Seconds for what a test waits for.
-LIMIT = 60
+LIMIT = 300
 
 
 class Round(threading.Thread):

@@ -17,12 +17,12 @@ class Reports(unittest.TestCase):
         def call(method, path, body):
             sent.append(json.loads(json.dumps(body)))
             here.set()
-            self.assertTrue(go.wait(20))
+            self.assertTrue(go.wait(60))
 
         reporter = reporting._Reporter()
         with mock.patch.object(agent, "call", call), mock.patch.object(reporting, "_INTERVAL", 0):
             reporter.submit({"generation": 1, "step": 1, "samples": 0, "metrics": {"loss": 3.0}})
-            self.assertTrue(here.wait(20))  # the others wait for this one
+            self.assertTrue(here.wait(60))  # the others wait for this one
             reporter.submit({"generation": 1, "step": 2, "samples": 8, "metrics": {"loss": 2.0}})
             reporter.submit({"generation": 1, "step": 0, "samples": 0, "metrics": {"accuracy": 0.5}})
             reporter.submit({"generation": 1, "step": 3, "samples": 9, "metrics": {}})

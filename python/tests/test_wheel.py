@@ -26,7 +26,7 @@ README = os.path.join(SOURCES, "README.md")
 TORCH_FOLDER = os.path.dirname(importlib.util.find_spec("torch").origin)
 
 #: Seconds for one command.
-LIMIT = 120
+LIMIT = 300
 
 #: Seconds for make, which may have everything to compile.
 MAKE_LIMIT = 1800

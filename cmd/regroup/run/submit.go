@@ -103,18 +103,20 @@ func (d description) read(env command.Env, name string, form *command.Format, ar
 	return job, nil
 }
 
-// readSpec returns the spec from a file or from the flags and arguments, not both.
+// readSpec returns the spec from a file, in which flags take precedence, or from the flags and
+// arguments.
 func readSpec(env command.Env, file string, flags *jobflags.Flags, args []string) (spec.Job, error) {
 	if file == "" {
 		return flags.Spec(args)
 	}
-	if given := flags.Given(); given != "" {
-		return spec.Job{}, errcode.Errorf(errcode.Invalid, "both -f and %s are given: write it into the file", given)
-	}
 	if len(args) > 0 {
 		return spec.Job{}, errcode.Errorf(errcode.Invalid, "both -f and a command are given: the file has its own")
 	}
-	return specfile.Read(file, env.In)
+	job, err := specfile.Read(file, env.In)
+	if err != nil {
+		return job, err
+	}
+	return flags.Over(job)
 }
 
 // explainRefusal prints the diagnostics of an invalid spec: with the source if it came from a file,

@@ -59,6 +59,10 @@ func TestSubmit(t *testing.T) {
 	if o := run(t, w, "", "--workers", "2:4", "--name", "cifar", "-o", "json", "--", "python", "train.py"); o.Exit != 0 || !strings.HasPrefix(o.Out, "{\n  \"job\": \"cifar-") {
 		t.Errorf("from flags: %+v", o)
 	}
+	if o := run(t, w, job, "-f", "-", "--name", "lr-1", "--env", "LR=0.1"); o.Exit != 0 || len(got) != 3 || got[2].Name != "lr-1" || got[2].Env["LR"] != "0.1" || got[2].Workers.Max != 4 {
+		t.Errorf("a file and flags: %+v, %+v", o, got)
+	}
+	got = got[:2]
 	want := spec.Job{Name: "cifar", Command: []string{"python", "train.py"}, Workers: spec.Workers{Min: 2, Max: 4}}
 	if len(got) != 2 || !reflect.DeepEqual(got[0], want) || !reflect.DeepEqual(got[1], want) {
 		t.Errorf("submitted %+v, want twice %+v", got, want)
@@ -100,7 +104,8 @@ func TestRefusals(t *testing.T) {
 		{strings.Replace(job, "max", "mx", 1), []string{"-f", "-", "-o", "json"}},
 		{strings.Replace(job, "cifar", "refused", 1), []string{"-f", "-"}},
 		{strings.Replace(job, "cifar", "refused", 1), []string{"-f", "-", "-o", "json"}},
-		{job, []string{"-f", "-", "--workers", "3"}},
+		{job, []string{"-f", "-", "--workers", "4:2", "--env", "A"}},
+		{job, []string{"-f", "-", "--nnodes", "2"}},
 		{job, []string{"-f", "-", "--", "python"}},
 		{"", []string{"--workers", "4:2", "--env", "A"}},
 		{"", []string{"-f", "nowhere.yaml"}},

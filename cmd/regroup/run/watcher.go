@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"github.com/regroup-io/regroup/cmd/regroup/internal/screen"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
-	"github.com/regroup-io/regroup/internal/english"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster"
 	"github.com/regroup-io/regroup/services/cluster/view"
@@ -165,7 +163,8 @@ func (w *Watcher) progress(p events.Progress) error {
 	}
 	w.mu.Lock()
 	w.rate.Take(p, time.Now())
-	text := fmt.Sprintf("%s · %s · %s", w.story.Generation, english.Plural(w.story.World, "worker"), w.rate.Text())
+	begin, end := w.story.Summary()
+	text := begin + " · " + w.rate.Text() + end
 	w.mu.Unlock()
 	w.sticky.Set(text)
 	return nil

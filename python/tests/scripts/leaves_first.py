@@ -36,7 +36,7 @@ if hvd.rank() == 0:
         f.write(str(os.getpid()))
     os.rename(gone + ".new", gone)
 else:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 300
     while time.monotonic() < limit and not os.path.exists(gone):
         time.sleep(0.01)
     with open(gone, encoding="utf-8") as f:

@@ -83,7 +83,7 @@ try:
     train(state)
 except (KeyError, SystemExit) as e:
     if not isinstance(e, hvd.elastic.WorkerExit):
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 300
         while not os.path.exists(noticed()) and time.monotonic() < limit:
             time.sleep(0.01)
     raise

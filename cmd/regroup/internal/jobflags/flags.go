@@ -59,7 +59,8 @@ func (f *Flags) of(path, name string) string {
 func (f *Flags) shared() {
 	fs, s := f.fs, &f.job
 	fs.StringVar((*string)(&s.Recovery), f.of("recovery", "recovery"), "", "restart (any program, the default) or in-process (programs that use the SDK)")
-	fs.Var(optional{&s.Failures.Max}, f.of("failures.max", "max-restarts"), "failures within an hour that the job survives")
+	fs.Var(optional{&s.Failures.Max}, f.of("failures.max", "max-restarts"), "failures within --max-restarts-per that the job survives; planned changes do not count")
+	fs.Var((*span)(&s.Failures.Per), f.of("failures.per", "max-restarts-per"), "the time within which failures count, such as 10m or 1h")
 	fs.StringArrayVar(&f.env, f.of("env", "env"), nil, "variable of the workers as `NAME=VALUE`; may be repeated")
 	fs.StringArrayVar(&f.secrets, f.of("secrets", "secret"), nil, "secret variable of the workers as `NAME=SOURCE`, which is file:/path on the node or env:NAME of the agent; may be repeated")
 	fs.StringVar(&s.Workdir, f.of("workdir", "workdir"), "", "directory in which the workers run, present on every node (default: this one, or that of a server's agents)")
@@ -82,19 +83,6 @@ func (f *Flags) shared() {
 	}
 }
 
-// Given returns the first flag that was given, or "": they cannot be combined with a file.
-func (f *Flags) Given() string {
-	given := ""
-	f.fs.Visit(func(x *pflag.Flag) {
-		_, own := f.paths[x.Name]
-		_, others := f.launchers[x.Name]
-		if (own || sizePaths[x.Name] != "" || (others && x.Name != "standalone")) && given == "" {
-			given = "--" + x.Name
-		}
-	})
-	return given
-}
-
 // Spec returns the spec of a job that runs args. The error is Invalid with every field error, each
 // named by its flag.
 func (f *Flags) Spec(args []string) (spec.Job, error) {
@@ -112,6 +100,7 @@ func (f *Flags) Spec(args []string) (spec.Job, error) {
 func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 	var bad []spec.FieldError
 	add := func(path, message string) { bad = append(bad, spec.FieldError{Path: path, Message: message}) }
+	f.launch = Launch{}
 	s := f.job
 	s.Command = args
 	workers, err := Workers(f.workers)
@@ -126,7 +115,7 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 	if f.fs.Changed("same-step") && s.Failures.SameStep == 0 {
 		add("--same-step", "is 0, must be at least 1")
 	}
-	for name, d := range map[string]spec.Duration{"elastic-timeout": s.Elastic.Timeout, "start-timeout": s.Elastic.StartWithin} {
+	for name, d := range map[string]spec.Duration{"elastic-timeout": s.Elastic.Timeout, "start-timeout": s.Elastic.StartWithin, "max-restarts-per": s.Failures.Per} {
 		if f.fs.Changed(name) && d == 0 {
 			add("--"+name, "is 0, must be more: write seconds, or 500ms, 30s, 1h")
 		}

@@ -48,9 +48,6 @@ func TestSpec(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if f.Given() == "" {
-		t.Error("no flag counts as given")
-	}
 }
 
 func TestDefaults(t *testing.T) {
@@ -61,9 +58,6 @@ func TestDefaults(t *testing.T) {
 	}
 	if want := (spec.Job{Name: "train", Command: []string{"./train"}, Workers: spec.Workers{Min: 1, Max: 1}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
-	if g := f.Given(); g != "" {
-		t.Errorf("%s counts as given", g)
 	}
 }
 
@@ -147,8 +141,8 @@ func TestGPU(t *testing.T) {
 	} {
 		f := parse(t, strings.Fields(args)...)
 		got, err := f.Spec([]string{"./train"})
-		if err != nil || !reflect.DeepEqual(got.GPU, want) || (f.Given() != "") != (want != nil) {
-			t.Errorf("%q: got %+v, %v, given %q", args, got.GPU, err, f.Given())
+		if err != nil || !reflect.DeepEqual(got.GPU, want) {
+			t.Errorf("%q: got %+v, %v", args, got.GPU, err)
 		}
 	}
 	for args, want := range map[string]string{
@@ -177,21 +171,27 @@ func TestHorovodrun(t *testing.T) {
 		"--min-np 2":                   {Min: 2, Max: 2},
 		"--max-np 3":                   {Min: 1, Max: 3},
 		"-np 2 --min-np 2 --max-np 4":  {Min: 2, Max: 4},
+		"-np 3 --min-np 2 --max-np 4":  {Min: 2, Max: 4}, // with a note
+		"-np 4 --min-np 2":             {Min: 2, Max: 4},
 		"--workers 2:5 -- train -np 4": {Min: 2, Max: 5},
 	} {
-		got, err := parse(t, strings.Fields(args)...).Spec([]string{"train"})
+		f := parse(t, strings.Fields(args)...)
+		got, err := f.Spec([]string{"train"})
 		if err != nil || got.Workers != want {
 			t.Errorf("%s: got %+v, %v; want %+v", args, got.Workers, err, want)
 		}
+		if notes := f.Launch().Notes; len(notes) > 0 != (strings.Contains(args, "--min-np") && f.num > want.Min) {
+			t.Errorf("%s: notes %q", args, notes)
+		}
 	}
 	for args, path := range map[string]string{
-		"-np 4 --min-np 2":        "--num-proc",
-		"-np 1 --min-np 2":        "--num-proc",
-		"-np 4 --workers 4":       "--workers",
-		"--min-np 4 --max-np 2":   "--max-np",
-		"--min-np 0 --max-np 2":   "--min-np",
-		"-np 0":                   "--num-proc",
-		"--num-proc 3 --max-np 2": "--max-np",
+		"-np 4 --min-np 2 --max-np 3": "--num-proc",
+		"-np 1 --min-np 2":            "--num-proc",
+		"-np 4 --workers 4":           "--workers",
+		"--min-np 4 --max-np 2":       "--max-np",
+		"--min-np 0 --max-np 2":       "--min-np",
+		"-np 0":                       "--num-proc",
+		"--num-proc 3 --max-np 2":     "--max-np",
 	} {
 		_, err := parse(t, strings.Fields(args)...).Spec([]string{"train"})
 		if fs := errcode.FieldErrorsOf(err); len(fs) != 1 || fs[0].Path != path {

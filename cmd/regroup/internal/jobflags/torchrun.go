@@ -49,7 +49,7 @@ func (f *Flags) Launch() Launch { return f.launch }
 // torch applies torchrun's flags, and returns the command that they build from args.
 func (f *Flags) torch(s *spec.Job, args []string, add func(path, message string)) []string {
 	given := func(name string) (string, bool) { return *f.launchers[name], f.fs.Changed(name) }
-	f.launch.Notes = f.checkLaunchers(add)
+	f.launch.Notes = append(f.launch.Notes, f.checkLaunchers(add)...)
 	f.launch.Standalone = f.on("standalone")
 	f.torchWorkers(s, add)
 	if id, ok := given("rdzv-id"); ok && f.job.Name == "" {

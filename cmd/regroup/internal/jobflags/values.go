@@ -64,8 +64,8 @@ func (f *Flags) addSizes() {
 }
 
 // sizes derives MIN:MAX from horovodrun's flags; false if none was given. horovodrun starts with
-// -np workers and continues with --min-np; here a job starts as soon as min fit, so the two must be
-// equal.
+// -np workers and continues with --min-np; here a job starts as soon as min fit, which is noted
+// where the two differ.
 func (f *Flags) sizes(add func(path, message string)) (spec.Workers, bool) {
 	fs := f.fs
 	if !fs.Changed("num-proc") && !fs.Changed("min-np") && !fs.Changed("max-np") {
@@ -87,8 +87,11 @@ func (f *Flags) sizes(add func(path, message string)) (spec.Workers, bool) {
 	if !fs.Changed("num-proc") && !fs.Changed("min-np") {
 		w.Min = 1
 	}
-	if fs.Changed("num-proc") && f.num > w.Min {
-		add("--num-proc", fmt.Sprintf("is %d and --min-np %d: a job starts here as soon as --min-np workers fit and grows later; leave --num-proc out", f.num, w.Min))
+	if fs.Changed("num-proc") && f.num > w.Min && f.num <= w.Max {
+		f.launch.Notes = append(f.launch.Notes, fmt.Sprintf("--num-proc %d is not waited for: the job starts as soon as --min-np %d workers fit, and grows to %d", f.num, w.Min, w.Max))
+	}
+	if fs.Changed("num-proc") && fs.Changed("min-np") && f.num > w.Max {
+		add("--num-proc", fmt.Sprintf("is %d, more than --max-np %d", f.num, w.Max))
 	}
 	if fs.Changed("num-proc") && f.num < w.Min {
 		w.Max = max(w.Max, w.Min) // reported once

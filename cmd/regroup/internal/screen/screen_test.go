@@ -116,6 +116,10 @@ func TestStory(t *testing.T) {
 		if s.World != 3 || s.Generation != 3 {
 			t.Errorf("world %d %s, want 3 and g3", s.World, s.Generation)
 		}
+		begin, end := s.Summary()
+		if begin != "?" || end != "?" {
+			t.Errorf("summary %q, %q", begin, end)
+		}
 	}
 }
 

@@ -38,7 +38,12 @@ func (p *StepRate) Take(b events.Progress, now time.Time) {
 		// it restarts from its last commit, and the pause does not count
 		p.newest, p.samples = b, nil
 	}
-	p.reported, _ = events.MergeMetrics(p.reported, events.MetricsOf(b.Metrics, b.MetricSteps, b.Step, b.Rank, now))
+	values := events.MetricsOf(b.Metrics, b.MetricSteps, b.Step, b.Rank, now)
+	maps.DeleteFunc(values, func(name string, m events.Metric) bool { // of another rank, it would jump
+		old, known := p.reported[name]
+		return known && m.Rank > old.Rank && now.Sub(old.At) < rateWindow
+	})
+	p.reported, _ = events.MergeMetrics(p.reported, values)
 	if b.Step > p.newest.Step {
 		p.newest = b
 	}

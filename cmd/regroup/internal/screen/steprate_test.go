@@ -29,11 +29,13 @@ func TestStepRate(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{say(0, 1, 0, 100_000, 0.5), "step 100000 · loss 0.5"}, // no rate is known at first
 		{say(500*time.Millisecond, 1, 1, 99_999, 7), "step 100000 · loss 0.5"},
+		{say(600*time.Millisecond, 1, 1, 100_001, 7), "step 100001 · loss 0.5"}, // of the lowest rank
 		{say(2*time.Second, 1, 0, 100_004, 0.25), "step 100004 · 2 steps/s · loss 0.25"},
 		{say(20*time.Second, 1, 0, 100_006, 0), "step 100006 · 9 s/step · loss 0.25"},
 		{say(30*time.Second, 2, 0, 90_000, 0), "step 90000 · loss 0.25"}, // a new generation, from its commit
 		{say(31*time.Second, 1, 0, 100_007, 0), "step 90000 · loss 0.25"},
 		{say(32*time.Second, 2, 0, 90_010, 0), "step 90010 · 5 steps/s · loss 0.25"},
+		{say(33*time.Second, 2, 1, 90_015, 0.125), "step 90015 · 5 steps/s · loss 0.125"}, // rank 0 says no more
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

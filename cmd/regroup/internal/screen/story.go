@@ -19,6 +19,8 @@ type Story struct {
 	Palette
 	Generation ident.Generation // the newest sealed one
 	World      int              // its workers
+	recoveries int              // from failures
+	tookMS     float64          // the last of them
 	size       string           // the same in words, with its spares
 
 	spec       spec.Job
@@ -75,6 +77,19 @@ func (s *Story) Line(b events.Body) string {
 	return ""
 }
 
+// Summary is the newest generation, how many workers it has of those that are wanted, and the
+// recoveries so far, in a few words: g3 · 4 of 6 workers · 2 recoveries (last 1.8s).
+func (s *Story) Summary() (begin, end string) {
+	workers := english.Plural(s.World, "worker")
+	if most := s.spec.Workers.Max; s.World < most {
+		workers = fmt.Sprintf("%d of %s", s.World, english.Plural(most, "worker"))
+	}
+	if s.recoveries > 0 {
+		end = fmt.Sprintf(" · %s (last %s)", english.Plural(s.recoveries, "recovery"), view.MS(s.tookMS))
+	}
+	return s.Generation.String() + " · " + workers, end
+}
+
 // generation returns the line for the first generation; a later one is reported when it makes
 // steps.
 func (s *Story) generation(b events.RoundSealed) string {
@@ -127,6 +142,10 @@ func (s *Story) who(p ident.Place) string {
 func (s *Story) recovered(b events.IncidentClosed) string {
 	if b.To == 0 {
 		return ""
+	}
+	if !b.Cause.Kind.Planned() {
+		s.recoveries++
+		s.tookMS = b.TotalMS
 	}
 	parts := []string{s.head(b.To) + " " + s.size}
 	switch {
