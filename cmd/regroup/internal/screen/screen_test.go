@@ -116,10 +116,15 @@ func TestStory(t *testing.T) {
 		if s.World != 3 || s.Generation != 3 {
 			t.Errorf("world %d %s, want 3 and g3", s.World, s.Generation)
 		}
-		begin, end := s.Summary()
-		if begin != "?" || end != "?" {
+		if begin, end := s.Summary(); begin != "g3 · 3 workers" || end != " · 1 recovery (last 41ms)" {
 			t.Errorf("summary %q, %q", begin, end)
 		}
+	}
+	s := NewStory(Palette{})
+	s.Line(events.JobSubmitted{Spec: spec.Job{Workers: spec.Workers{Min: 2, Max: 6}}})
+	s.Line(events.RoundSealed{Generation: 1, Members: make([]tables.Member, 4)})
+	if begin, end := s.Summary(); begin != "g1 · 4 of 6 workers" || end != "" {
+		t.Errorf("summary of fewer than are wanted: %q, %q", begin, end)
 	}
 }
 

@@ -35,7 +35,9 @@ func TestStepRate(t *testing.T) {
 		{say(30*time.Second, 2, 0, 90_000, 0), "step 90000 · loss 0.25"}, // a new generation, from its commit
 		{say(31*time.Second, 1, 0, 100_007, 0), "step 90000 · loss 0.25"},
 		{say(32*time.Second, 2, 0, 90_010, 0), "step 90010 · 5 steps/s · loss 0.25"},
-		{say(33*time.Second, 2, 1, 90_015, 0.125), "step 90015 · 5 steps/s · loss 0.125"}, // rank 0 says no more
+		{say(33*time.Second, 3, 0, 90_010, 0.5), "step 90010 · loss 0.5"},
+		{say(34*time.Second, 3, 1, 90_015, 0.125), "step 90015 · 5 steps/s · loss 0.5"},
+		{say(44*time.Second, 3, 1, 90_065, 0.125), "step 90065 · 5 steps/s · loss 0.125"}, // rank 0 says no more
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)
