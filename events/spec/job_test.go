@@ -66,7 +66,7 @@ func TestParseSpecErrors(t *testing.T) {
 		with(`"recovery":"magic"`):                          `recovery: "magic" is neither`,
 		with(`"failures":{"max":-1}`):                       "failures.max: is -1, must be 0",
 		with(`"failures":{"per":"1 hour"}`):                 `failures.per: "1 hour" is not a duration: write 500ms`,
-		with(`"failures":{"per":3600}`):                     "failures.per: must be text, got 3600",
+		with(`"failures":{"per":3600}`):                     "failures.per: must be a time with its unit, got 3600: write 3600s, or 500ms, 1h",
 		with(`"stop":{"grace":"0s"}`):                       `stop.grace: "0s" is not more than 0`,
 		with(`"stop":{"grace":"-1s"}`):                      `stop.grace: "-1s" is not more than 0`,
 		with(`"processes":{"spares":-1}`):                   "processes.spares: is -1, must be 0 (none) to 1024",

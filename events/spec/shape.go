@@ -178,6 +178,9 @@ func (s *shape) mismatch(path string, n json.Token, t reflect.Type, quoted bool)
 				return strconv.Quote(text) + " is not more than 0: write 500ms, 30s or 1h"
 			}
 		}
+		if _, isDuration := u.(*Duration); isDuration && isNumber {
+			return "must be a time with its unit, got " + describe(n) + ": write " + string(number) + "s, or 500ms, 1h"
+		}
 		want = "text"
 	} else {
 		switch t.Kind() {

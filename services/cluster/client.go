@@ -8,6 +8,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -46,6 +47,9 @@ type Client struct {
 	// Exact leaves untrusted text unchanged, for programs. Otherwise terminal control sequences are
 	// escaped.
 	Exact bool
+	// Chosen, unless it is nil, is called with the job that a reference is taken for, where it is
+	// the beginning of several of which the others have ended.
+	Chosen func(text string)
 	// Warn, unless it is nil, is called for skipped messages that cannot be decoded.
 	Warn func(error)
 
@@ -94,8 +98,8 @@ func NewestFirst(jobs []events.JobView) []events.JobView {
 	return jobs
 }
 
-// Job returns the job with this id or, if there is none, the only one with this prefix. NotFound
-// names the nearest id.
+// Job returns the job with this id or, if there is none, the only one with this prefix, or the only
+// one of these that has not ended. NotFound names the nearest id.
 func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 	if ident.JobID(ref).Check() == nil {
 		for i := range c.all {
@@ -115,7 +119,7 @@ func (c *Client) Job(ctx context.Context, ref string) (events.JobView, error) {
 		return events.JobView{}, err
 	}
 	c.remember(all)
-	return pick(c, "job", ref, all, func(v events.JobView) string { return string(v.Job) })
+	return pick(c, "job", ref, all, func(v events.JobView) string { return string(v.Job) }, func(v events.JobView) bool { return !v.State.Terminal() })
 }
 
 // Exists reports whether a job exists: a document without a state only records a stop that arrived
@@ -145,7 +149,7 @@ func (c *Client) Node(ctx context.Context, ref string) (events.NodeView, error) 
 	if err != nil {
 		return events.NodeView{}, err
 	}
-	return pick(c, "node", ref, all, func(v events.NodeView) string { return string(v.Node) })
+	return pick(c, "node", ref, all, func(v events.NodeView) string { return string(v.Node) }, func(events.NodeView) bool { return false })
 }
 
 // Round returns the rendezvous' view of a job; the zero value if there is none yet.
@@ -202,12 +206,16 @@ func (c *Client) show(v any) {
 	}
 }
 
-// pick resolves a user's reference: an exact name first, then the only one with this prefix. From
-// then on the client uses the server that has it.
-func pick[V any](c *Client, what, ref string, all [][]V, name func(V) string) (V, error) {
-	var none, match V
-	var at *Server
+// pick resolves a user's reference: an exact name first, then the only one with this prefix, then
+// the only one of these that is preferred. From then on the client uses the server that has it.
+func pick[V any](c *Client, what, ref string, all [][]V, name func(V) string, preferred func(V) bool) (V, error) {
+	type found struct {
+		v  V
+		at *Server
+	}
+	var none V
 	var names, begin []string
+	var matches, better []found
 	for i, of := range all {
 		for _, v := range of {
 			n := name(v)
@@ -217,15 +225,24 @@ func pick[V any](c *Client, what, ref string, all [][]V, name func(V) string) (V
 			}
 			names = append(names, n)
 			if ref != "" && strings.HasPrefix(n, ref) {
-				begin, match, at = append(begin, n), v, &c.all[i]
+				begin, matches = append(begin, n), append(matches, found{v, &c.all[i]})
+				if preferred(v) {
+					better = append(better, matches[len(matches)-1])
+				}
 			}
 		}
 	}
+	if len(matches) > 1 && len(better) == 1 {
+		matches = better
+		if c.Chosen != nil {
+			c.Chosen(fmt.Sprintf("%s, the only one of %d that begin with %q and has not ended", name(better[0].v), len(begin), ref))
+		}
+	}
 	switch {
-	case len(begin) == 1:
-		c.at.Store(at)
-		return match, nil
-	case len(begin) > 1:
+	case len(matches) == 1:
+		c.at.Store(matches[0].at)
+		return matches[0].v, nil
+	case len(matches) > 1:
 		slices.Sort(begin)
 		return none, errcode.Errorf(errcode.Invalid, "%q is the beginning of %d %ss: %s", ref, len(begin), what, strings.Join(begin, ", "))
 	}

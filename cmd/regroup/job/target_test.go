@@ -71,3 +71,18 @@ func TestWhatChangesAJobTakesNoneThatWasNotMeant(t *testing.T) {
 		})
 	}
 }
+
+// TestABeginningOfSeveral: it means the only one that has not ended, and that is said.
+func TestABeginningOfSeveral(t *testing.T) {
+	w := world(t)
+	for id, state := range map[ident.JobID]events.JobState{"att-1111": events.JobStateFailed, "att-2222": events.JobStateRunning, "att-3333": events.JobStateSucceeded} {
+		w.Job(events.JobView{Job: id, State: state, Submitted: clustertest.Now})
+	}
+	if o := run(t, w, "status", "att", "-o", "jsonpath=$.job"); o.Exit != 0 || o.Out != "att-2222\n" || !strings.Contains(o.Err, "att-2222, the only one of 3 that begin with \"att\" and has not ended") {
+		t.Errorf("one runs: %+v", o)
+	}
+	w.Job(events.JobView{Job: "att-4444", State: events.JobStateWaiting, Submitted: clustertest.Now})
+	if o := run(t, w, "status", "att"); o.Exit != 2 || !strings.Contains(o.Err, "is the beginning of 4 jobs: att-1111, att-2222, att-3333, att-4444") {
+		t.Errorf("two have not ended: %+v", o)
+	}
+}

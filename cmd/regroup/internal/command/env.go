@@ -66,7 +66,7 @@ func (e Env) Client(cmd *cobra.Command) (c *cluster.Client, done func(), err err
 // ClientOf returns a client of connected servers, with the CloudEvents source of its commands.
 func (e Env) ClientOf(source string, within time.Duration, servers ...cluster.Server) *cluster.Client {
 	c := cluster.Of(source, servers...)
-	c.AnswerWithin, c.Waits = within, e.Say
+	c.AnswerWithin, c.Waits, c.Chosen = within, e.Say, e.Say
 	c.Now, c.Trace = e.Now, cluster.Trace(e.Getenv)
 	c.Warn = func(err error) { e.Say("warning: " + err.Error()) }
 	return c
