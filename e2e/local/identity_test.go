@@ -249,8 +249,14 @@ func TestUpAdmitsIdentities(t *testing.T) {
 		t.Fatalf("auth init exits %d: %s", code, errs)
 	}
 	address := freeAddress(t)
+	if _, errs, code := runLocal(t, dir, atOnce, "health"); code != 2 || !strings.Contains(errs, "no regroup up of this user runs here") {
+		t.Errorf("health of none exits %d: %s", code, errs)
+	}
 	up := begin(t, dir, "up", "--slots", "2", "--auth", auth, "--listen", address)
 	up.prints("regroup is up")
+	if _, errs, code := runLocal(t, dir, patience, "health", "--timeout", "1m"); code != 0 {
+		t.Errorf("health exits %d: %s", code, errs)
+	}
 	if _, errs, code := runLocal(t, dir, patience, "run", "--workers", "2", "--", "sh", "-c", "true"); code != 0 {
 		t.Errorf("run exits %d: %s", code, errs)
 	}

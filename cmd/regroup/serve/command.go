@@ -3,7 +3,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -200,29 +199,6 @@ func InitCommand(c *boot.Config) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&replicas, "replicas", 1, "copies of every stream: 1, 3 or 5")
 	return cmd
-}
-
-// healthWithin bounds a health check: container engines have short timeouts.
-const healthWithin = 3 * time.Second
-
-// HealthCommand is `regroup health`, for container health checks.
-func HealthCommand(c *boot.Config) *cobra.Command {
-	return &cobra.Command{
-		Use: "health", Short: "Ask the regroup process of this host whether it is ready", Args: cobra.NoArgs,
-		Example: command.Examples("regroup health --health 127.0.0.1:7479", "REGROUP_HEALTH=127.0.0.1:7479 regroup health", "docker inspect -f '{{.State.Health.Status}}' CONTAINER"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.Health == "" {
-				return fmt.Errorf("no address: give --health host:port or REGROUP_HEALTH")
-			}
-			within, err := command.Within(cmd, healthWithin)
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), within)
-			defer cancel()
-			return boot.AskHealth(ctx, c.Health)
-		},
-	}
 }
 
 // Advertised returns the address under which workers of other nodes reach this host, of either
