@@ -51,6 +51,9 @@ func list(env command.Env) *cobra.Command {
 		}
 		s.Live(ctx, live...)
 		env.SayStale(s.StaleJobs(ctx, views...))
+		if err := queued(ctx, s, views); err != nil {
+			return err
+		}
 		header := []string{"JOB", "STATE", "WORKERS", "GEN", "STEP", "INCIDENTS", "AGE"}
 		if form.Is(command.Wide) {
 			header = append(header, "RECOVERY", "BY", "COMMAND")
@@ -61,6 +64,18 @@ func list(env command.Env) *cobra.Command {
 		})
 	})
 	return cmd
+}
+
+// queued replaces the reasons of jobs in the queue by what is before them there.
+func queued(ctx context.Context, s command.Session, views []events.JobView) error {
+	if !slices.ContainsFunc(views, func(v events.JobView) bool { return v.State == events.JobStateWaiting }) {
+		return nil
+	}
+	pool, err := s.Placement(ctx)
+	for i, v := range views {
+		views[i].Reason = view.Queued(v, v.Reason, pool)
+	}
+	return err
 }
 
 // newest is the default number of jobs in a table.
@@ -91,10 +106,16 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 		r = append(r, string(v.Spec.Recovery), v.By, shellWords(v.Spec.Command))
 	}
 	if reason := screen.JobReason(p, v); reason != "" {
+		if !wide {
+			reason = screen.Fit(reason, reasonWidth)
+		}
 		r = append(r, reason)
 	}
 	return r
 }
+
+// reasonWidth is how much of a reason a table has that is not wide: the first sentence of most.
+const reasonWidth = 100
 
 // shellWords writes a command as one would type it.
 func shellWords(words []string) string {

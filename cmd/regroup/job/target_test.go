@@ -86,3 +86,26 @@ func TestABeginningOfSeveral(t *testing.T) {
 		t.Errorf("two have not ended: %+v", o)
 	}
 }
+
+// TestTheQueueInALine: who is before a job in the queue, and of a long reason what a line has room
+// for.
+func TestTheQueueInALine(t *testing.T) {
+	w := commandtest.New(t)
+	for id, state := range map[ident.JobID]events.JobState{"big-0001": events.JobStateWaiting, "small-0002": events.JobStateWaiting} {
+		w.Job(events.JobView{Job: id, State: state, Reason: "needs 1 slot, is queued", Submitted: clustertest.Now})
+	}
+	w.Job(events.JobView{Job: "lost-0003", State: events.JobStateFailed, Reason: strings.Repeat("a long reason ", 20), Submitted: clustertest.Now})
+	w.Put(events.BucketPlacements, events.PoolKey, events.PoolView{
+		Jobs:  map[ident.JobID]events.PlacementView{"big-0001": {Workers: spec.Workers{Min: 8, Max: 8}}, "small-0002": {Workers: spec.Workers{Min: 1, Max: 1}}},
+		Queue: []ident.JobID{"big-0001", "small-0002"}, Head: "big-0001", Capacity: "3 free of 8 on 2 nodes", MaxSlots: 8,
+	})
+	o := run(t, w, "ls")
+	for _, want := range []string{"needs 1 slot, is number 2 of 2 in the queue behind big-0001, which needs 8; 3 free of 8 on 2 nodes\n", "long reason a…"} {
+		if !strings.Contains(o.Out, want) {
+			t.Errorf("no %q in:\n%s", want, o.Out)
+		}
+	}
+	if o := run(t, w, "ls", "-o", "wide"); !strings.Contains(o.Out, strings.TrimSpace(strings.Repeat("a long reason ", 20))) {
+		t.Errorf("wide: %s", o.Out)
+	}
+}

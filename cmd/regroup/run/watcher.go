@@ -70,7 +70,7 @@ func (w *Watcher) Run(ctx context.Context) (events.JobView, error) {
 	g, inner := errgroup.WithContext(inner)
 	g.Go(func() error {
 		defer cancel()
-		return w.o.Client.Follow(inner, w.o.Job, w.fact)
+		return w.o.Client.Follow(inner, w.o.Job, func(e events.Event) error { return w.fact(inner, e) })
 	})
 	ignoreJobEnd := func(err error) error {
 		if inner.Err() != nil {
@@ -126,12 +126,21 @@ func (w *Watcher) rest(ctx context.Context, quiet time.Duration) error {
 	}
 }
 
-func (w *Watcher) fact(e events.Event) error {
+func (w *Watcher) fact(ctx context.Context, e events.Event) error {
 	if w.o.OnFact != nil {
 		w.o.OnFact(e)
 	}
+	body := e.Body
+	if b, ok := body.(events.PlacementWaiting); ok { // who is before it in the queue
+		if pool, err := w.o.Client.Placement(ctx); err == nil {
+			w.mu.Lock()
+			b.Reason = view.Queued(events.JobView{Job: w.o.Job, Spec: w.story.Spec()}, b.Reason, pool)
+			w.mu.Unlock()
+			body = b
+		}
+	}
 	w.mu.Lock()
-	line := strings.ReplaceAll(w.story.Line(e.Body), "\n", `\n`)
+	line := strings.ReplaceAll(w.story.Line(body), "\n", `\n`)
 	w.mu.Unlock()
 	if line != "" {
 		if err := w.sticky.Above(w.o.Err, line); err != nil {

@@ -144,6 +144,15 @@ func (s Seen) waiting() string {
 	return text + "; " + q.Capacity
 }
 
+// Queued returns for what a job waits that "is queued": its number in the queue, and which job is
+// before all others. The pool may be older than the job's reason, which is returned then.
+func Queued(v events.JobView, reason string, pool events.PoolView) string {
+	if !strings.HasSuffix(reason, ", is queued") || !slices.Contains(pool.Queue, v.Job) {
+		return reason
+	}
+	return Seen{Job: v, Pool: pool, Placement: pool.Jobs[v.Job]}.waiting()
+}
+
 // queueOf returns what jobs wait for that ask for a GPU; known = the view says so.
 func queueOf(p events.PoolView, g *spec.GPU) (q events.GPUQueue, known bool) {
 	if g == nil {

@@ -32,6 +32,9 @@ type Story struct {
 // NewStory returns a story, which needs all facts of one job in order.
 func NewStory(p Palette) *Story { return &Story{Palette: p, ranks: map[ident.Place]ident.Rank{}} }
 
+// Spec returns the job's specification, as far as facts have told it.
+func (s *Story) Spec() spec.Job { return s.spec }
+
 // Line returns the line for a fact, or "".
 func (s *Story) Line(b events.Body) string {
 	switch b := b.(type) {
