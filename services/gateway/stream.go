@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/regroup-io/regroup/events"
@@ -346,7 +347,8 @@ func (s *stream) flushSome() error {
 
 // ended sends the rest, and an error as a last item.
 func (g *Gateway) ended(ctx context.Context, s *stream, err error) {
-	if err != nil && errcode.Of(err) != errcode.Cancelled {
+	gone := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+	if err != nil && errcode.Of(err) != errcode.Cancelled && !gone {
 		g.Logger.WarnContext(ctx, "a stream has ended", "code", string(errcode.Of(err)), "reason", err.Error())
 		p, _ := json.Marshal(Problem{Type: "about:blank", Title: "the stream has ended early", Status: statusOf(err), Detail: err.Error(), Code: errcode.Of(err)}) // it has no value that JSON lacks
 		_ = s.add("error", "", p)                                                                                                                                  // the client has gone

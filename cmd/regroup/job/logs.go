@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -129,7 +131,7 @@ func (t *tail) run(ctx context.Context, c *cluster.Client, v events.JobView) (er
 	}
 	if !t.follow || v.State.Terminal() {
 		if !t.printed && t.selects() {
-			fmt.Fprintln(t.env.Err, "there is no such line")
+			fmt.Fprintln(t.env.Err, "there is no such line"+t.others(v))
 		}
 		return nil
 	}
@@ -141,6 +143,31 @@ func (t *tail) run(ctx context.Context, c *cluster.Client, v events.JobView) (er
 		return command.Interrupted(ctx, err)
 	}
 	return command.Interrupted(ctx, t.read(ctx, c, v.Job, false))
+}
+
+// others says what the job has, where the flags select a node, a rank or a generation that it never
+// had; else "".
+func (t *tail) others(v events.JobView) string {
+	of, all := nodes(v), []ident.Rank{}
+	known := map[ident.Generation]bool{}
+	for _, g := range v.Generations {
+		known[g.Generation] = true
+		for _, m := range g.Members {
+			all = append(all, m.Rank)
+		}
+	}
+	chosen, _ := view.ParseRanks(t.rank) // it was read before
+	switch {
+	case len(all) == 0:
+		return ": no worker has started yet"
+	case t.node != "" && !slices.Contains(of, t.node):
+		return ": the nodes of the job are " + strings.Join(of, ", ")
+	case t.rank != "" && !slices.ContainsFunc(all, func(r ident.Rank) bool { return chosen.Has(view.Line{Rank: r}) }):
+		return fmt.Sprintf(": the ranks of the job are %d to %d", slices.Min(all), slices.Max(all))
+	case t.gen > 0 && !known[ident.Generation(t.gen)]:
+		return fmt.Sprintf(": the job has no generation %d; the newest is %d", t.gen, v.Generation)
+	}
+	return ""
 }
 
 // selects reports whether not every line is wanted.

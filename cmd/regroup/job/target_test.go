@@ -109,3 +109,19 @@ func TestTheQueueInALine(t *testing.T) {
 		t.Errorf("wide: %s", o.Out)
 	}
 }
+
+// TestNoSuchLine: which nodes, ranks and generations there are, where one is chosen that never was.
+func TestNoSuchLine(t *testing.T) {
+	w := world(t)
+	for args, want := range map[string]string{
+		"mnist --node nope": "there is no such line: the nodes of the job are node-a, node-c\n",
+		"mnist --rank 7-9":  "there is no such line: the ranks of the job are 0 to 1\n",
+		"mnist --gen 7":     "there is no such line: the job has no generation 7; the newest is 2\n",
+		"mnist --rank 0":    "there is no such line\n",
+		"gpt --rank 0":      "there is no such line: no worker has started yet\n",
+	} {
+		if o := run(t, w, append([]string{"logs"}, strings.Fields(args)...)...); o.Exit != 0 || o.Err != want {
+			t.Errorf("logs %s: exit %d, %s%s, want %s", args, o.Exit, o.Out, o.Err, want)
+		}
+	}
+}

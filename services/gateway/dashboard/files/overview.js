@@ -49,7 +49,7 @@ export function Overview({ query }) {
     <div class="cards">
       <${Card} name="jobs" value=${active} note=${["running", "waiting", "finishing", "stopping"].filter((s) => o.jobs[s]).map((s) => `${o.jobs[s]} ${s}`).join(", ") || "none active"} />
       <${Card} name="ended" value=${(o.jobs.succeeded || 0) + (o.jobs.failed || 0) + (o.jobs.stopped || 0)} note=${["succeeded", "failed", "stopped"].filter((s) => o.jobs[s]).map((s) => `${o.jobs[s]} ${s}`).join(", ") || "none"} />
-      <${Card} name="slots used" value=${`${o.slots.used} of ${o.slots.all}`} note=${`${o.slots.free} free, ${plural(o.queue, "job")} in the queue`} />
+      <${Card} name="slots used" value=${`${o.slots.used} of ${o.slots.all}`} note=${`${o.slots.free} free, ${o.slots.all > o.slots.used + o.slots.free ? `${o.slots.all - o.slots.used - o.slots.free} kept out, ` : ""}${plural(o.queue, "job")} in the queue`} />
       <${Card} name="goodput now" value=${o.goodput === null ? "unknown" : percent(o.goodput)} note="observed time that brought jobs forward" />
     </div>
     <${Attention} all=${o.attention} />

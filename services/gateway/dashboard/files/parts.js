@@ -46,7 +46,7 @@ export function Action({ text, sure, danger, run }) {
     ${state.error && html` <span role="alert" class="badge bad">${state.error}</span>`}</span>`;
 }
 
-const phases = [["notice", "detect"], ["abort", "abort"], ["judge", "decide"], ["regroup", "regroup"], ["back_off", "back-off"], ["sync", "restore"], ["first_step", "first step"]];
+const phases = [["notice", "notice"], ["abort", "abort"], ["judge", "judge"], ["back_off", "back-off"], ["regroup", "regroup"], ["sync", "sync"], ["first_step", "first step"]];
 
 // silent is the time before an incident for which nobody has observed a step.
 const silent = (i) => i.silence_ms || 0;
