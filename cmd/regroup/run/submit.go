@@ -143,7 +143,7 @@ func explainRefusal(env command.Env, form *command.Format, err error) error {
 		bad.Print(env.Err)
 	default:
 		for _, f := range refusal.Fields {
-			fmt.Fprintln(env.Err, f)
+			env.Say(f.String())
 		}
 	}
 	return &exitcode.Error{Code: exitcode.Usage}

@@ -61,7 +61,7 @@ func public(address string) error {
 func publicIP(ip netip.Addr) error {
 	ip = ip.Unmap()
 	if !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-		return errcode.Errorf(errcode.Invalid, "%s is no address of the public network, and the gateway sends nothing there: REGROUP_GATEWAY_WEBHOOKS_PRIVATE=true where it starts (regroup serve gateway --webhooks-private) allows it", ip)
+		return errcode.Errorf(errcode.Invalid, "%s is no address of the public network, and the gateway sends nothing there: REGROUP_GATEWAY_WEBHOOKS_PRIVATE=true in the environment of regroup up, or regroup serve gateway --webhooks-private, allows it", ip)
 	}
 	return nil
 }

@@ -74,7 +74,11 @@ func (f *Format) Set(s string) (err error) {
 		}
 		return err
 	}
-	return f.word.Set(s)
+	err = f.word.Set(s)
+	if err != nil && f.queries && !strings.Contains(err.Error(), "did you mean") {
+		err = fmt.Errorf("%w, %s=PATH, %s=TEXT", err, JSONPath, Template)
+	}
+	return err
 }
 
 // Reading is Output for a command that reads: where it has JSON it also has JSON lines, and what a

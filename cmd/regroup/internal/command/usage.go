@@ -73,7 +73,7 @@ func completeNoFiles(cmd *cobra.Command, f *pflag.Flag) {
 
 // elsewhere has what other tools call differently, by the word, and by the command and the flag.
 var elsewhere = map[string]string{
-	"horovodrun":      "regroup run -- python train.py starts what horovodrun does, with --workers MIN:MAX, --hosts and --host-discovery-script",
+	"horovodrun":      "regroup run -np 2 --min-np 1 --max-np 4 -- python train.py takes its flags (docs/launchers.md)",
 	"mpirun":          "regroup run --workers N -- PROGRAM starts N ranks",
 	"status --watch":  "regroup top is live, and regroup events JOB -f follows what happens",
 	"status --follow": "regroup top is live, and regroup events JOB -f follows what happens",
@@ -122,10 +122,10 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	var known []string
+	var known, names []string
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
-			known = append(append(known, c.Name()), c.Aliases...)
+			known, names = append(append(known, c.Name()), c.Aliases...), append(names, c.Name())
 		}
 	}
 	hint := elsewhere[args[0]]
@@ -133,7 +133,9 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 		hint = spec.DidYouMean(args[0], known)
 	}
 	if hint == "" {
-		hint = "known are " + strings.Join(known, ", ")
+		if hint = "known are " + strings.Join(names, ", "); len(names) > 10 {
+			hint = "see " + cmd.CommandPath() + " --help"
+		}
 	}
 	return errcode.Errorf(errcode.Invalid, "there is no %s %s: %s", cmd.CommandPath(), args[0], hint)
 }

@@ -210,5 +210,8 @@ func Workers(text string) (spec.Workers, error) {
 	if err1 != nil || err2 != nil {
 		return spec.Workers{}, errcode.Errorf(errcode.Invalid, "%q is no number of workers: write MIN:MAX, for example 2:4, or N", text)
 	}
+	if lo > hi {
+		return spec.Workers{}, errcode.Errorf(errcode.Invalid, "%s has more at least than at most: write %d:%d", text, hi, lo)
+	}
 	return spec.Workers{Min: lo, Max: hi}, nil
 }
