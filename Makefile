@@ -349,6 +349,7 @@ e2e-chart: build #: lint the Helm chart, render it, and decode its objects as st
 
 e2e-release: setup hatch $(TOOLS)/golangci-lint #: the workflows by actionlint, and a release made twice from clones of the last commit: the same bytes, a whole SBOM, wheel and source distribution in each Python of this machine (KEEP=DIR keeps it; cosign on PATH: signed too)
 	@deploy/setup.sh image
+	@deploy/setup.sh packages
 	@cd deploy/release && $(TOOLS)/golangci-lint run -c $(CURDIR)/.golangci.yml ./... && $(GO) test -count=1 ./...
 	@$(GO) run ./e2e/release $(if $(KEEP),-keep $(abspath $(KEEP)))
 

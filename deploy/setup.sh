@@ -11,6 +11,7 @@
 #   deploy/setup.sh promtool Prometheus' own checker of rules and metrics, without Prometheus
 #   deploy/setup.sh node    a NATS client that is not ours, for the tests
 #   deploy/setup.sh image   what builds images whose digest can be repeated
+#   deploy/setup.sh packages  what reads packages of Red Hat, for the test of a release
 #   deploy/setup.sh containers  what the tests in containers ask the gateway with
 #   deploy/setup.sh base    what makes an image of Debian's packages, for the test of PyTorch in containers
 #   deploy/setup.sh kubernetes  a control plane of Kubernetes and kwok, into .tools, for the test of the chart
@@ -55,6 +56,9 @@ mpi)
   ;;
 check)
   command -v shellcheck >/dev/null && command -v systemd-analyze >/dev/null || packages shellcheck systemd
+  ;;
+packages)
+  command -v rpm >/dev/null && command -v dpkg-deb >/dev/null || packages rpm dpkg
   ;;
 slurm)
   command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v srun >/dev/null && command -v munged >/dev/null ||

@@ -64,6 +64,9 @@ func assemble(ctx context.Context, root, dist string, c commit, s signer) error 
 	if err := packages(root, dist); err != nil {
 		return err
 	}
+	if err := linuxPackages(ctx, root, dist, c); err != nil {
+		return err
+	}
 	parts, err := billOf(root, binaries, c)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 // Command release tries a release: it makes one twice, in clones of this commit in folders of their
 // own, and compares every file; it checks what a tree is refused for, that the SBOM names every
-// module of every program, that checksums and signature are good, and that wheel and source
+// module of every program, that checksums and signature are good, that the packages for Debian and Red Hat
+// have the program, and that wheel and source
 // distribution install with each Python of this machine and say the version.
 //
 //	go run ./e2e/release
@@ -44,7 +45,7 @@ func run(ctx context.Context, keep string) (err error) {
 		return err
 	}
 	r := &rig{root: root, dir: dir, first: filepath.Join(dir, "first"), tagged: filepath.Join(dir, "tagged")}
-	for _, step := range []func(context.Context) error{r.tag, r.refusals, r.build, r.sums, r.bill, r.images, r.chart, r.pythons, r.again} {
+	for _, step := range []func(context.Context) error{r.tag, r.refusals, r.build, r.sums, r.bill, r.images, r.chart, r.linux, r.pythons, r.again} {
 		if err := step(ctx); err != nil {
 			return err
 		}
