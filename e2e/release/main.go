@@ -1,8 +1,8 @@
 // Command release tries a release: it makes one twice, in clones of this commit in folders of their
 // own, and compares every file; it checks what a tree is refused for, that the SBOM names every
-// module of every program, that checksums and signature are good, that the packages for Debian and Red Hat
-// have the program, and that wheel and source
-// distribution install with each Python of this machine and say the version.
+// module of every program, that checksums and signature are good, that the packages for Debian and
+// Red Hat have the program, and that wheel and source distribution install with each Python of this
+// machine and say the version.
 //
 //	go run ./e2e/release
 package main
