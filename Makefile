@@ -40,7 +40,8 @@ PLAIN       := regroup-io/regroup$$|/regroup/e2e/|/regroup/examples/|/(agent/pre
 BOTH        := /regroup/elastic(/checkpoint)?$$
 NOT_RACE    := TestASetIsWholeAfterACrashAtAnyWrite|TestAGoodCheckpointIsFoundAfterACrashAtAnyWrite|TestDamageOfPartsIsFound|TestAShardedStateUnderKillsAndJoins/_1[0-9]_
 # Two minutes of jobs that are killed, which show little that other tests do not: make test and make soak run them.
-NOT_ALL     := ^TestTutorials$$
+# TestSeeds is sim's, with more of them.
+NOT_ALL     := ^TestTutorials$$|^TestSeeds$$
 # Packages whose tests need root, Python, gcc or brokers, or more than a few seconds.
 NOT_QUICK   := /regroup/(e2e|examples|agent|elastic|jetstream|collective|cmd|client)(/|$$)
 # Four processes that do nothing but use the processors, for as long as the recipe's shell.
@@ -156,7 +157,8 @@ e2e-images: setup #: the images of the last commit, built twice from clones: the
 python-test: build libregroup torch hatch ## Every day: the Python package: operations, DDP, torch.distributed, elastic jobs whose workers are killed, agents of torchrun
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON_TORCH) -W ignore -m unittest discover -t . -s tests
 
-test-torch: build libregroup torch ## Every day: what the rest of PyTorch does with the package, and is too long for python-test: FSDP2, DTensor, meshes, torchrun beside regroup torchrun, the store, other frameworks (TORCH=2.9.0: with that version)
+test-torch: build libregroup torch ## Every day: python-test with every case of its jobs, and what the rest of PyTorch does with the package: FSDP2, DTensor, meshes, torchrun beside regroup torchrun, the store, other frameworks (TORCH=2.9.0: with that version)
+	@EVERY_CASE=1 $(MAKE) --no-print-directory python-test
 	@cd python && REGROUP_BINARY=$(CURDIR)/$(BIN)/regroup $(PYTHON_TORCH) -W ignore -m unittest discover -t . -s compat
 	@PYTHON_TORCH=$(PYTHON_TORCH) $(GO) test -count=1 ./e2e/tcpstore
 	@$(MAKE) --no-print-directory e2e-integrations
@@ -236,7 +238,7 @@ test-all: setup torch net node hatch build libregroup ## Every day: what every c
 
 soak: setup torch net node build ## What takes long: what takes hours, before a release: everything with the race detector in all processes, beside four busy processes; 10,000 seeds; 200 random faults
 	@$(BUSY); $(GO) test -race -count=1 -timeout 90m ./...
-	@$(BUSY); $(MAKE) --no-print-directory python-test
+	@$(BUSY); EVERY_CASE=1 $(MAKE) --no-print-directory python-test
 	@$(MAKE) --no-print-directory sim chaos
 
 sim: ## What takes long: all machines together under faults in virtual time, and the parts of sharded states (SEEDS=10000: about ten minutes on two cores)

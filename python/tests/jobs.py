@@ -19,6 +19,13 @@ from . import launch
 LIMIT = 900
 
 
+def some(cases):
+    """The cases that a test of whole jobs tries: the first and each third after it; with EVERY_CASE=1, as
+    make soak and make test-torch set it, all."""
+    cases = list(cases)
+    return cases if os.environ.get("EVERY_CASE") else cases[::3]
+
+
 def binary() -> str:
     """The regroup binary: make build."""
     path = os.environ.get("REGROUP_BINARY") or os.path.join(launch.ROOT, "..", "bin", "regroup")

@@ -4,7 +4,7 @@ import os
 import tempfile
 import unittest
 
-from .jobs import Job, script
+from .jobs import Job, script, some
 
 #: Lines of the loop that are reached: less would mean that the test does not do what it says.
 LINES = 18
@@ -40,11 +40,10 @@ class Epochs(unittest.TestCase):
         )
 
     def test_dies_at_every_line(self):
-        self.check("1", "end", "batch")
-
-    def test_rank_0_dies_at_every_line(self):
-        """set_epoch at the begin of an epoch, samples recorded by their indices."""
-        self.check("0", "begin", "indices")
+        """Of rank 0 with set_epoch at the begin of an epoch, and samples recorded by their indices."""
+        for how in some((("0", "begin", "indices"), ("1", "end", "batch"))):
+            with self.subTest(how):
+                self.check(*how)
 
 
 if __name__ == "__main__":

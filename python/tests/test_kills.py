@@ -16,7 +16,7 @@ import time
 import unittest
 from itertools import islice
 
-from .jobs import LIMIT, Job, script
+from .jobs import LIMIT, Job, script, some
 from .scripts.exact import known
 
 KILLS, SEED = int(os.environ.get("KILLS", "4")), int(os.environ.get("SEED", "1"))
@@ -141,8 +141,9 @@ class Kills(unittest.TestCase):
 
     def test_while_the_others_begin_again(self):
         """Two die, the second one before the parts of the first have copies again."""
-        self.dies("1:3:backward", "2:0:build begins")
-        self.dies("1:2:commit", "2:1:build ends")
+        for doomed in some((("1:3:backward", "2:0:build begins"), ("1:2:commit", "2:1:build ends"))):
+            with self.subTest(doomed):
+                self.dies(*doomed)
 
     def books(self, job):
         """What all have had, at each beginning and at the end; and which steps were made."""

@@ -6,7 +6,7 @@ import re
 import tempfile
 import unittest
 
-from .jobs import Job, script
+from .jobs import Job, script, some
 from .nodes import Nodes
 
 
@@ -69,7 +69,7 @@ class Lifecycle(unittest.TestCase):
     def test_a_checkpoint(self):
         """All workers die at once, and begin with what was written last, in the agent's folder or in one that is given."""
         with tempfile.TemporaryDirectory() as folder:
-            for where in ({}, {"REGROUP_CHECKPOINT_DIR": folder}):
+            for where in some(({}, {"REGROUP_CHECKPOINT_DIR": folder})):
                 with self.subTest(**where):
                     self.lose_all(**where)
 
@@ -128,7 +128,7 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual([2, 1, 2], [g["world"] for g in job.summary["generations"]], job.output)
 
     def test_a_kill_before_training(self):
-        for at in ("init", "barrier", "object", "parameters"):
+        for at in some(("init", "barrier", "object", "parameters")):
             with self.subTest(at):
                 job = self.run_job("--workers", "2:2", AT=at)
                 self.trained(job)
@@ -169,7 +169,7 @@ class Lifecycle(unittest.TestCase):
         """An exception, sys.exit or a kill is blamed on who it is of, and the others hear of it
         before its process ends. A part of the state that keeps itself is that of the survivor, also
         if the one that comes again has rank 0."""
-        for how, victim in (("raise", "1"), ("exit", "0"), ("kill", "0")):
+        for how, victim in some((("raise", "1"), ("exit", "0"), ("kill", "0"))):
             with self.subTest(how=how, victim=victim), tempfile.TemporaryDirectory() as folder:
                 job = Job(
                     "--recovery", "in-process", "--workers", "2:2", "--", *script("own_handler.py"),

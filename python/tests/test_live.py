@@ -13,7 +13,7 @@ from regroup.errors import InvalidArgumentError, WorkerLostError
 from regroup.torch.elastic import live
 
 from . import launch
-from .jobs import Job, script
+from .jobs import Job, script, some
 
 MOMENT = 20
 
@@ -41,7 +41,7 @@ class Live(unittest.TestCase):
     def test_a_rank_dies_at_each_line(self):
         """Before the optimizer's step the tensors are the last commit; after it they are the next one."""
         lines = {"forward": [0], "backward": [0, 1], "optimizer": [0], "stepped": [0], "save": [0], "committed": [0]}
-        for line, later in lines.items():
+        for line, later in some(lines.items()):
             with self.subTest(line=line):
                 job, begun = self.run_job(line)
                 self.assertEqual(1, len(begun), job.output)
@@ -51,7 +51,8 @@ class Live(unittest.TestCase):
 
     def test_tensors_that_are_elsewhere(self):
         """They are brought to the registered memory when something is to be copied from there."""
-        for line, without in (("backward", ""), ("optimizer", "sampler"), ("stepped", ""), ("committed", "sampler")):
+        cases = ("backward", ""), ("optimizer", "sampler"), ("stepped", ""), ("committed", "sampler")
+        for line, without in some(cases):
             with self.subTest(line=line, without=without):
                 job, begun = self.run_job(line, WITHOUT=without, ELSEWHERE="1")
                 self.assertEqual(1, len(begun), job.output)
@@ -60,7 +61,7 @@ class Live(unittest.TestCase):
 
     def test_without_a_sampler(self):
         """Ranks agree on a commit before the optimizer's step, and none of it is lost."""
-        for line in "forward", "optimizer", "stepped", "committed":
+        for line in some(("forward", "optimizer", "stepped", "committed")):
             with self.subTest(line=line):
                 job, begun = self.run_job(line, WITHOUT="sampler")
                 self.assertEqual({MOMENT}, begun, job.output)
@@ -73,7 +74,7 @@ class Live(unittest.TestCase):
     def test_what_live_commits_cannot_bear(self):
         """Then they are copies, and what a job does is the same."""
         lost = {"data": 1, "between": 1, "rarely": 2}  # steps after the last commit
-        for spoils, steps in lost.items():
+        for spoils, steps in some(lost.items()):
             with self.subTest(spoils=spoils):
                 job, begun = self.run_job("stepped", SPOILS=spoils)
                 self.assertEqual({MOMENT - steps}, begun, job.output)

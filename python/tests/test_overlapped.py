@@ -19,6 +19,7 @@ from regroup.torch.elastic.sharded import ShardedParts
 from regroup.training import Training
 
 from . import launch
+from .jobs import some
 from .test_sharded import Jobs
 
 OVERLAPPED = "while the program goes on"
@@ -27,11 +28,13 @@ OVERLAPPED = "while the program goes on"
 class Overlapped(Jobs):
     def test_a_rank_dies_at_each_line(self):
         """All begin again with a commit that was copied to its end."""
-        for backend, line, kept in (
-            ("gloo", "forward", {"COPIES": "1"}),
-            ("regroup", "backward", {"COPIES": "1"}),
-            ("regroup", "commit", {"PARITY": "2"}),
-            ("regroup", "forward", {"PARITY": "2"}),
+        for backend, line, kept in some(
+            (
+                ("gloo", "forward", {"COPIES": "1"}),
+                ("regroup", "backward", {"COPIES": "1"}),
+                ("regroup", "commit", {"PARITY": "2"}),
+                ("regroup", "forward", {"PARITY": "2"}),
+            )
         ):
             with self.subTest(backend=backend, line=line, **kept):
                 how = {"BACKEND": backend, "LINE": line, "MODE": "overlapped", **kept}
@@ -44,7 +47,7 @@ class Overlapped(Jobs):
 
     def test_parts_that_are_away(self):
         """They come to the memory from which commits are copied beside the next step, or before, if ranks leave."""
-        for line in ("backward", "commit"):
+        for line in some(("backward", "commit")):
             with self.subTest(line=line):
                 job = self.run_job("3:4", LINE=line, DIES="2@9", WAITS="4", MODE="overlapped", AWAY="1")
                 begun, ends = self.check(job)
@@ -54,7 +57,7 @@ class Overlapped(Jobs):
 
     def test_a_part_that_changes_while_it_may_be_copied(self):
         """The commit is none then, and those that follow are copied before they return."""
-        for spoils, dies, begins in (("9", "2@9", {8}), ("6", "2@9", {8, 9})):
+        for spoils, dies, begins in some((("9", "2@9", {8}), ("6", "2@9", {8, 9}))):
             with self.subTest(spoils=spoils):
                 job = self.run_job("3:3", LINE="backward", DIES=dies, SPOILS=spoils, MODE="overlapped", REGROUP_LOG_LEVEL="info")
                 begun, _ = self.check(job)

@@ -10,7 +10,7 @@ import unittest
 import torch
 
 from . import launch
-from .jobs import Job, script
+from .jobs import Job, script, some
 
 
 class Resharded(unittest.TestCase):
@@ -56,12 +56,11 @@ class Resharded(unittest.TestCase):
                 else:
                     self.assertEqual(value, found[name])
 
-    def test_on_gloo(self):
-        self.check("gloo", victim=1)
-
-    def test_on_regroup(self):
+    def test_the_same_bits(self):
         """The last rank has the smallest part of each tensor, and of some none."""
-        self.check("regroup", victim=3)
+        for backend, victim in some((("regroup", 3), ("gloo", 1))):
+            with self.subTest(backend=backend, victim=victim):
+                self.check(backend, victim)
 
 
 def same(a, b):

@@ -15,7 +15,7 @@ import regroup.torch as hvd
 from regroup.errors import InvalidArgumentError, UnsupportedError
 
 from . import launch
-from .jobs import Job, example, script
+from .jobs import Job, example, script, some
 from .test_fully_shard import same
 from .test_state import OPTIMIZERS, everything, network
 from .test_state import step as one_step
@@ -47,7 +47,7 @@ class Jobs(unittest.TestCase):
 class Sharded(Jobs):
     def test_a_rank_dies(self):
         """The others go on with its part; one that comes in its place gets it back."""
-        for backend in ("gloo", "regroup"):
+        for backend in some(("regroup", "gloo")):
             with self.subTest(backend=backend):
                 job = self.run_job("3:4", BACKEND=backend, DIES="2@9", WAITS="4")
                 begun, ends = self.check(job)
@@ -57,7 +57,8 @@ class Sharded(Jobs):
     def test_a_rank_is_replaced(self):
         """What the others have is in the memory where it was: it is left as it is if they have made no step
         since the commit."""
-        for backend, line, filled in (("gloo", "backward", "2"), ("regroup", "backward", "2"), ("regroup", "commit", "0123")):
+        cases = ("gloo", "backward", "2"), ("regroup", "backward", "2"), ("regroup", "commit", "0123")
+        for backend, line, filled in some(cases):
             with self.subTest(backend=backend, line=line):
                 job = self.run_job(BACKEND=backend, DIES="2@9", LINE=line, REGROUP_LOG_LEVEL="info")
                 self.check(job)
@@ -89,7 +90,7 @@ class Sharded(Jobs):
 
     def test_a_rank_without_the_other_of_its_pair_waits(self):
         """Two train on, tensor parallel, and have what the third had; it waits until there are four."""
-        for dies in ("1@9", "0@9"):
+        for dies in some(("1@9", "0@9")):
             with self.subTest(dies=dies):
                 job = self.run_job("2:4", options=("--multiple-of", "2"), TP="2", DIES=dies, WAITS="4")
                 begun, ends = self.check(job)
@@ -122,7 +123,7 @@ class Sharded(Jobs):
 
     def test_parity(self):
         """A rank is rebuilt from what the others keep together, and gets it back; two of a group are not."""
-        for parity in ("2", "4"):
+        for parity in some(("2", "4")):
             with self.subTest(parity=parity):
                 job = self.run_job("3:4", PARITY=parity, DIES="2@9", WAITS="4")
                 begun, ends = self.check(job)
@@ -146,7 +147,7 @@ class Checkpoints(Jobs):
 
     def test_all_are_read_at_other_sizes(self):
         """By torch, and by a job that goes on from it: to the bit."""
-        for how in ({}, {"HSDP": "1"}):
+        for how in some(({}, {"HSDP": "1"})):
             with self.subTest(**how):
                 kept = self.kept(os.path.join(self.folder, "hsdp" if how else "fsdp"))
                 first = self.run_job(**kept, **how)
