@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,6 +58,38 @@ func TestEveryShellHasAScript(t *testing.T) {
 		b, err := os.ReadFile(script(t, shell))
 		if err != nil || !bytes.Contains(b, []byte("__complete")) {
 			t.Errorf("%s: %d bytes, %v", shell, len(b), err)
+		}
+	}
+}
+
+// TestValuesOfFlags: flags that take one of a few words, and --context, are completed with them.
+func TestValuesOfFlags(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	complete := func(words ...string) string {
+		t.Helper()
+		root, err := newRoot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(io.Discard)
+		root.SetArgs(words)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(strings.Fields(out.String()), " ")
+	}
+	complete("context", "add", "lab", "--server", "nats://lab:4222")
+	for want, words := range map[string][]string{
+		"restart in-process :4": {"run", "--recovery", ""},
+		"running finishing :4":  {"wait", "--for", ""},
+		"lab :4":                {"ls", "--context", ""},
+		"auto always never :4":  {"status", "--color", ""},
+		"worker :4":             {"run", "--exit-code-from", ""},
+	} {
+		if got := complete(append([]string{"__complete"}, words...)...); got != want {
+			t.Errorf("%v completes %q, want %q", words, got, want)
 		}
 	}
 }

@@ -69,6 +69,13 @@ func newRoot() (*cobra.Command, error) {
 		doctor.Command(env, &config, func() string { return cmp.Or(agent.Advertise, serve.Advertised(config.Server)) }, released().Version),
 		run.DemoCommand(env, &config), versionCommand(env.Out), manualCommand(env, generateCommand(), manCommand(root)), serviceCommand(), completionCommand(root, env.Out), command.FlagsTopic(), command.ExamplesTopic(),
 	)
+	_ = root.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		f, err := contexts.Load(env.Getenv)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return f.Names(), cobra.ShellCompDirectiveNoFileComp
+	}) // fails only when called twice
 	root.InitDefaultHelpCmd()
 	arrange(root)
 	return command.WithUsage(root), nil

@@ -56,9 +56,19 @@ func Execute(ctx context.Context, root *cobra.Command) error {
 	return errors.Join(err, failed)
 }
 
+// values completes flags that take one of a few words, by their names.
+var values = map[string][]string{
+	"recovery": {"restart", "in-process"}, "store": {"agent", "rank0"}, "for": {"running", "finishing"}, "exit-code-from": {"worker"},
+	"color": {"auto", "always", "never"}, "log-level": {"debug", "info", "warn", "error"}, "form": {"cloudevent", "slack", "teams", "discord"}, "handshake": {"optional", "required", "off"},
+}
+
 // completeNoFiles keeps a shell from completing the value of a flag with the names of files, unless
 // it is one.
 func completeNoFiles(cmd *cobra.Command, f *pflag.Flag) {
+	if _, has := cmd.GetFlagCompletionFunc(f.Name); !has && values[f.Name] != nil {
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values[f.Name], cobra.ShellCompDirectiveNoFileComp)) // fails only when called twice
+		return
+	}
 	value, usage := pflag.UnquoteUsage(f)
 	text := strings.ToLower(f.Name + " " + value + " " + usage)
 	for _, word := range []string{"file", "dir", "folder", "path", "python", "script", "creds", "socket"} {
