@@ -65,13 +65,15 @@ def blocks(language):
 
 def seen(line):
     """A pattern for a line of output that README.md shows, in which the name of the host, times,
-    processes and steps are those of another run."""
+    processes and steps are those of another run, and so are the phases of an incident: those of less than
+    a millisecond are not shown."""
     again = "· training again"  # or, if the job's first steps were not stored yet, "started again"
-    varying = rf"(\bnode1\b|\b[\d.]+m?s\b|(?<=process )\d+|(?<=step )\d+|{again})"
+    varying = rf"(\bnode1\b|\(abort[^)]*\)|\b[\d.]+m?s\b|(?<=process )\d+|(?<=step )\d+|{again})"
     patterns = {"node1": r"\S+", again: f"({again}|started again)"}
     parts = re.split(varying, line)
     for i, text in enumerate(parts):
-        parts[i] = patterns.get(text, r"[\d.ms]+") if i % 2 else re.escape(text)
+        phases = r"\([^)]+\)" if text.startswith("(abort") else r"[\d.ms]+"
+        parts[i] = patterns.get(text, phases) if i % 2 else re.escape(text)
     return "".join(parts)
 
 
