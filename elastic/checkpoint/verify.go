@@ -129,8 +129,9 @@ func (d *Dir) verifiedParts(s Set, name string) ([]Part, error) {
 	return f.Parts(), f.verify()
 }
 
-// Prune verifies the newest checkpoints until as many as are to be kept are intact as far as they
-// are here, and removes all that are older, with their parts. It returns what it has removed.
+// Prune verifies the newest checkpoints until as many as are to be kept are whole and intact, and
+// removes all that are older, with their parts. It returns what it has removed. One with parts that
+// are not here does not count: whether they are anywhere is not known.
 func (d *Dir) Prune() (removed []Name, err error) {
 	all, err := d.List()
 	if err != nil {
@@ -147,9 +148,9 @@ func (d *Dir) Prune() (removed []Name, err error) {
 			continue // a rank may be writing it
 		}
 		switch err := d.Verify(n); {
-		case err == nil, errors.Is(err, ErrElsewhere):
+		case err == nil:
 			kept++
-		case !errors.Is(err, ErrCorrupt):
+		case !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrElsewhere):
 			return nil, err
 		}
 	}

@@ -164,7 +164,7 @@ func verify(env command.Env) *cobra.Command {
 func prune(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "prune FOLDER|JOB", Short: "Remove the checkpoints for which there are enough newer ones", Args: command.Exactly("FOLDER|JOB"),
-		Long:    "Verifies the newest checkpoints in a folder until so many are intact, then removes those that are older, with their parts, and prints their files. What is damaged does not count, and stays if it is newer than those. A job that is running does the same with REGROUP_CHECKPOINT_KEEP.",
+		Long:    "Verifies the newest checkpoints in a folder until so many are whole and intact, then removes those that are older, with their parts, and prints their files. What is damaged, or has parts that are not in this folder, does not count, and stays if it is newer than those. A job that is running does the same with REGROUP_CHECKPOINT_KEEP.",
 		Example: command.Examples("regroup checkpoint prune /data/checkpoints", "regroup checkpoint prune mnist-7f3a --keep 1"),
 	}
 	keep := cmd.Flags().Int("keep", 3, "how many to keep")
