@@ -142,10 +142,27 @@ func (h *history) before(who string, g ident.Generation) (left ident.Generation)
 	return left
 }
 
+// entered is when the fact was read of the first generation that a member was in after left.
+func (h *history) entered(who string, left ident.Generation) int64 {
+	for _, g := range slices.Sorted(maps.Keys(h.sealed)) {
+		in := func(m tables.Member) bool { return m.Place.String() == who }
+		if g > left && slices.ContainsFunc(h.sealed[g].Members, in) {
+			return h.readAt[g]
+		}
+	}
+	return math.MaxInt64
+}
+
 // operations returns the history as operations. A seal takes effect between the first of its joins
-// and the reading of its fact.
+// and the reading of its fact; a join without a reply, if it does, before its member is in a newer
+// generation. Were there no such end, the search over dozens of them would not come to one.
 func (h *history) operations() []porcupine.Operation {
 	all := slices.Clone(h.joins)
+	for i, j := range all {
+		if d := j.Output.(record); d.open {
+			all[i].Return = max(j.Call+1, h.entered(d.member, d.left))
+		}
+	}
 	for _, g := range slices.Sorted(maps.Keys(h.sealed)) {
 		d := record{generation: g}
 		first := int64(0) // not before the join of its last member started

@@ -81,8 +81,8 @@ func TestVerifyParts(t *testing.T) {
 	}
 }
 
-// TestPrune: checkpoints that are damaged, of which parts are gone, or that a rank may be writing, do
-// not count.
+// TestPrune: checkpoints that are damaged, of which parts are gone, or that a rank may be writing,
+// do not count.
 func TestPrune(t *testing.T) {
 	writer, err := Open(t.TempDir(), 100)
 	if err != nil {
