@@ -51,9 +51,7 @@ func list(env command.Env) *cobra.Command {
 		}
 		s.Live(ctx, live...)
 		env.SayStale(s.StaleJobs(ctx, views...))
-		if err := queued(ctx, s, views); err != nil {
-			return err
-		}
+		queued(ctx, s, views)
 		header := []string{"JOB", "STATE", "WORKERS", "GEN", "STEP", "INCIDENTS", "AGE"}
 		if form.Is(command.Wide) {
 			header = append(header, "RECOVERY", "BY", "COMMAND")
@@ -66,16 +64,18 @@ func list(env command.Env) *cobra.Command {
 	return cmd
 }
 
-// queued replaces the reasons of jobs in the queue by what is before them there.
-func queued(ctx context.Context, s command.Session, views []events.JobView) error {
+// queued replaces the reasons of jobs in the queue by what is before them there, if that can be
+// read.
+func queued(ctx context.Context, s command.Session, views []events.JobView) {
 	if !slices.ContainsFunc(views, func(v events.JobView) bool { return v.State == events.JobStateWaiting }) {
-		return nil
+		return
 	}
 	pool, err := s.Placement(ctx)
 	for i, v := range views {
-		views[i].Reason = view.Queued(v, v.Reason, pool)
+		if err == nil {
+			views[i].Reason = view.Queued(v, v.Reason, pool)
+		}
 	}
-	return err
 }
 
 // newest is the default number of jobs in a table.
