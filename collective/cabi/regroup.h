@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 2
-#define RG_ABI_MINOR 5
+#define RG_ABI_MINOR 6
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -449,6 +449,11 @@ int rg_gpu_close(rg_gpu gpu);
 
 /* Indices of samples at len places from position on of an epoch's order, a permutation of 0 to samples-1. */
 int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t position, int64_t *indices, int64_t len);
+
+/* Adds values * 2^shift to totals, each rounded to nearest, ties to even; or takes away what that has added. Sums of
+ * integers do not depend on the order. largest gets the largest magnitude of the values, or infinity if one is not
+ * finite; with that times 2^shift above 2^62 what is added is undefined. shift is -1022 to 1023. */
+int rg_fixed_add(int64_t *totals, const float *values, int64_t len, int32_t shift, int32_t take_away, float *largest);
 
 #ifdef __cplusplus
 }

@@ -187,3 +187,7 @@ int rg_gpu_close(rg_gpu gpu) { GUARDED(rgo_gpu_close(gpu)); }
 int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t position, int64_t *indices, int64_t len) {
     GUARDED(rgo_permutation(samples, seed, epoch, position, indices, len));
 }
+
+int rg_fixed_add(int64_t *totals, const float *values, int64_t len, int32_t shift, int32_t take_away, float *largest) {
+    GUARDED(rgo_fixed_add(totals, (float *)values, len, shift, take_away, largest));
+}

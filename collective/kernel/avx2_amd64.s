@@ -3377,6 +3377,210 @@ end:
 	VZEROUPPER
 	RET
 
+// func fixedAVX2<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
+// Requires: AVX, AVX2, SSE2
+TEXT ·fixedAVX2<>(SB), NOSPLIT, $0-56
+	MOVQ         dst+8(FP), AX
+	MOVQ         a+16(FP), CX
+	MOVQ         b+24(FP), DX
+	MOVL         $0x7fffffff, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y2
+	MOVSD        factor+40(FP), X0
+	VBROADCASTSD X0, Y0
+	VMOVUPS      (DX), Y1
+	MOVQ         $0x3df0000000000000, BX
+	VMOVQ        BX, X3
+	VPBROADCASTQ X3, Y3
+	MOVQ         $0x41f0000000000000, BX
+	VMOVQ        BX, X4
+	VPBROADCASTQ X4, Y4
+	MOVQ         $0x4338000000000000, BX
+	VMOVQ        BX, X5
+	VPBROADCASTQ X5, Y5
+	MOVQ         n+32(FP), BX
+	ANDQ         $-8, BX
+	MOVQ         BX, done+48(FP)
+	SUBQ         $+32, BX
+	JB           rest
+
+stretch:
+	VMOVUPS   (CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD (CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    (AX), Y6, Y6
+	VMOVUPS   Y6, (AX)
+	VCVTPS2PD 16(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    32(AX), Y6, Y6
+	VMOVUPS   Y6, 32(AX)
+	VMOVUPS   32(CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD 32(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    64(AX), Y6, Y6
+	VMOVUPS   Y6, 64(AX)
+	VCVTPS2PD 48(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    96(AX), Y6, Y6
+	VMOVUPS   Y6, 96(AX)
+	VMOVUPS   64(CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD 64(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    128(AX), Y6, Y6
+	VMOVUPS   Y6, 128(AX)
+	VCVTPS2PD 80(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    160(AX), Y6, Y6
+	VMOVUPS   Y6, 160(AX)
+	VMOVUPS   96(CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD 96(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    192(AX), Y6, Y6
+	VMOVUPS   Y6, 192(AX)
+	VCVTPS2PD 112(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    224(AX), Y6, Y6
+	VMOVUPS   Y6, 224(AX)
+	ADDQ      $+256, AX
+	ADDQ      $+128, CX
+	SUBQ      $+32, BX
+	JAE       stretch
+
+rest:
+	ADDQ $+32, BX
+	SUBQ $+8, BX
+	JB   end
+
+single:
+	VMOVUPS   (CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD (CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    (AX), Y6, Y6
+	VMOVUPS   Y6, (AX)
+	VCVTPS2PD 16(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VPADDQ    32(AX), Y6, Y6
+	VMOVUPS   Y6, 32(AX)
+	ADDQ      $+64, AX
+	ADDQ      $+32, CX
+	SUBQ      $+8, BX
+	JAE       single
+
+end:
+	VMOVUPS Y1, (DX)
+	VZEROUPPER
+	RET
+
 DATA ·kernelsAVX2<>+0(SB)/8, $·int8SumAVX2<>(SB)
 DATA ·kernelsAVX2<>+8(SB)/8, $·int8ProductAVX2<>(SB)
 DATA ·kernelsAVX2<>+16(SB)/8, $·int8MinAVX2<>(SB)
@@ -3430,7 +3634,8 @@ DATA ·kernelsAVX2<>+392(SB)/8, $·bfloat16WidenProductAVX2<>(SB)
 DATA ·kernelsAVX2<>+400(SB)/8, $·bfloat16WidenMinAVX2<>(SB)
 DATA ·kernelsAVX2<>+408(SB)/8, $·bfloat16WidenMaxAVX2<>(SB)
 DATA ·kernelsAVX2<>+416(SB)/8, $·streamAVX2<>(SB)
-GLOBL ·kernelsAVX2<>(SB), RODATA|NOPTR, $424
+DATA ·kernelsAVX2<>+424(SB)/8, $·fixedAVX2<>(SB)
+GLOBL ·kernelsAVX2<>(SB), RODATA|NOPTR, $432
 
 // func avx2Call(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
 TEXT ·avx2Call(SB), NOSPLIT, $0-56

@@ -3277,6 +3277,111 @@ end:
 	VZEROUPPER
 	RET
 
+// func fixedAVX512<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
+// Requires: AVX, AVX512DQ, AVX512F, SSE2
+TEXT ·fixedAVX512<>(SB), NOSPLIT, $0-56
+	MOVQ         dst+8(FP), AX
+	MOVQ         a+16(FP), CX
+	MOVQ         b+24(FP), DX
+	MOVL         $0x7fffffff, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Z2
+	MOVSD        factor+40(FP), X0
+	VBROADCASTSD X0, Z0
+	VMOVUPS      (DX), Z1
+	MOVQ         n+32(FP), BX
+	ANDQ         $-16, BX
+	MOVQ         BX, done+48(FP)
+	SUBQ         $+64, BX
+	JB           rest
+
+stretch:
+	VMOVUPS   (CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD (CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    (AX), Z3, Z3
+	VMOVUPS   Z3, (AX)
+	VCVTPS2PD 32(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    64(AX), Z3, Z3
+	VMOVUPS   Z3, 64(AX)
+	VMOVUPS   64(CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD 64(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    128(AX), Z3, Z3
+	VMOVUPS   Z3, 128(AX)
+	VCVTPS2PD 96(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    192(AX), Z3, Z3
+	VMOVUPS   Z3, 192(AX)
+	VMOVUPS   128(CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD 128(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    256(AX), Z3, Z3
+	VMOVUPS   Z3, 256(AX)
+	VCVTPS2PD 160(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    320(AX), Z3, Z3
+	VMOVUPS   Z3, 320(AX)
+	VMOVUPS   192(CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD 192(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    384(AX), Z3, Z3
+	VMOVUPS   Z3, 384(AX)
+	VCVTPS2PD 224(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    448(AX), Z3, Z3
+	VMOVUPS   Z3, 448(AX)
+	ADDQ      $+512, AX
+	ADDQ      $+256, CX
+	SUBQ      $+64, BX
+	JAE       stretch
+
+rest:
+	ADDQ $+64, BX
+	SUBQ $+16, BX
+	JB   end
+
+single:
+	VMOVUPS   (CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD (CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    (AX), Z3, Z3
+	VMOVUPS   Z3, (AX)
+	VCVTPS2PD 32(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VPADDQ    64(AX), Z3, Z3
+	VMOVUPS   Z3, 64(AX)
+	ADDQ      $+128, AX
+	ADDQ      $+64, CX
+	SUBQ      $+16, BX
+	JAE       single
+
+end:
+	VMOVUPS Z1, (DX)
+	VZEROUPPER
+	RET
+
 DATA ·kernelsAVX512<>+0(SB)/8, $·int8SumAVX512<>(SB)
 DATA ·kernelsAVX512<>+8(SB)/8, $·int8ProductAVX512<>(SB)
 DATA ·kernelsAVX512<>+16(SB)/8, $·int8MinAVX512<>(SB)
@@ -3330,7 +3435,8 @@ DATA ·kernelsAVX512<>+392(SB)/8, $·bfloat16WidenProductAVX512<>(SB)
 DATA ·kernelsAVX512<>+400(SB)/8, $·bfloat16WidenMinAVX512<>(SB)
 DATA ·kernelsAVX512<>+408(SB)/8, $·bfloat16WidenMaxAVX512<>(SB)
 DATA ·kernelsAVX512<>+416(SB)/8, $·streamAVX512<>(SB)
-GLOBL ·kernelsAVX512<>(SB), RODATA|NOPTR, $424
+DATA ·kernelsAVX512<>+424(SB)/8, $·fixedAVX512<>(SB)
+GLOBL ·kernelsAVX512<>(SB), RODATA|NOPTR, $432
 
 // func avx512Call(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
 TEXT ·avx512Call(SB), NOSPLIT, $0-56

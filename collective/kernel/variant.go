@@ -17,6 +17,7 @@ const (
 	firstHalf    = firstScale + int(types-Float16)
 	halfKernels  = 2 + int(ops)
 	streamKernel = firstHalf + 2*halfKernels
+	fixedKernel  = streamKernel + 1
 )
 
 func combineKernel(t Type, op Op) int { return int(t-Int8)*int(ops) + int(op) }

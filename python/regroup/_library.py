@@ -9,7 +9,7 @@ import ctypes
 import math
 import os
 import time
-from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, List, Optional, Sequence
 
 from . import errors
@@ -31,7 +31,7 @@ ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND
 BALLOT = 8
 
 ABI_MAJOR = 2
-ABI_MINOR = 5
+ABI_MINOR = 6
 
 
 class Op(ctypes.Structure):
@@ -165,6 +165,7 @@ _functions = {
     "rg_gpu_describe": (_handle, c_char_p, c_size_t),
     "rg_gpu_close": (_handle,),
     "rg_permutation": (c_uint64, c_uint64, c_uint64, c_uint64, _memory, c_int64),
+    "rg_fixed_add": (_memory, _memory, c_int64, c_int32, c_int32, POINTER(c_float)),
 }
 
 _loaded: Optional[ctypes.CDLL] = None
@@ -362,3 +363,11 @@ def permutation(samples: int, seed: int, epoch: int, position: int, out: int, co
     """Writes count int64 sample indices, beginning at a position in the order of an epoch, to the
     address out."""
     check(library().rg_permutation(samples, seed & (1 << 64) - 1, epoch, position, out, count))
+
+
+def fixed_add(totals: int, values: int, count: int, shift: int, take_away: bool = False) -> float:
+    """Adds float32 values, times 2**shift and rounded, to int64 totals, both at their addresses; returns
+    the largest magnitude, infinity if a value is not finite."""
+    largest = c_float()
+    check(library().rg_fixed_add(totals, values, count, shift, take_away, ctypes.byref(largest)))
+    return largest.value

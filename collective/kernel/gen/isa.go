@@ -19,6 +19,8 @@ type isa struct {
 	words func(v reg.VecVirtual, to Mem)
 	// AVX2 has neither a product, nor a minimum and maximum of 64-bit lanes.
 	product64, min64, max64 binary
+	// integers rounds 64-bit floats to integers, of up to 63 bits with the sign.
+	integers func(*isa) func(reg.VecVirtual) reg.VecVirtual
 }
 
 var isas = map[string]*isa{
@@ -38,6 +40,7 @@ var isas = map[string]*isa{
 		product64: product64,
 		min64:     func(_ *isa, a, b, dst reg.VecVirtual) { pick64(a, b, dst, b, a) },
 		max64:     func(_ *isa, a, b, dst reg.VecVirtual) { pick64(a, b, dst, a, b) },
+		integers:  integersInHalves,
 	},
 	"AVX512": {
 		name:  "AVX512",
@@ -55,6 +58,7 @@ var isas = map[string]*isa{
 		product64: simple(VPMULLQ),
 		min64:     simple(VPMINSQ),
 		max64:     simple(VPMAXSQ),
+		integers:  integers64,
 	},
 }
 

@@ -50,8 +50,9 @@ func main() {
 		}
 	}
 	i.stream()
+	i.fixed()
 	Generate()
-	if err := i.table(append(kernels, "stream")); err != nil {
+	if err := i.table(append(kernels, "stream", "fixed")); err != nil {
 		log.Fatal(err)
 	}
 }

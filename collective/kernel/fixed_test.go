@@ -1,0 +1,83 @@
+package kernel
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// fixedOne is what one float32 adds, computed with exact numbers.
+func fixedOne(f float32, factor float64) int64 {
+	exact := new(big.Float).SetPrec(400).SetFloat64(float64(f))
+	exact.Mul(exact, big.NewFloat(factor))
+	whole, _ := exact.Int(nil)
+	rest := new(big.Float).SetPrec(400).Sub(exact, new(big.Float).SetPrec(400).SetInt(whole))
+	sign := int64(exact.Sign())
+	switch rest.Abs(rest).Cmp(big.NewFloat(0.5)) {
+	case 1:
+		return whole.Int64() + sign
+	case 0:
+		return whole.Int64() + sign*int64(whole.Bit(0))
+	}
+	return whole.Int64()
+}
+
+// within makes float32 whose magnitude is below 2^exponent, many of which lie half way between two
+// integers when they are multiplied with 2^shift.
+func within(rng *rand.Rand, exponent, shift int) float32 {
+	switch rng.IntN(4) {
+	case 0: // half way, of either sign
+		return float32(math.Ldexp(float64(rng.IntN(1<<20)-1<<19)+0.5, -shift))
+	case 1: // one at the end of what is allowed
+		return float32(math.Ldexp(math.Copysign(1-0x1p-24, rng.Float64()-0.5), exponent))
+	case 2:
+		return math.Float32frombits(rng.Uint32() & 0x807fffff) // zeros and subnormals
+	}
+	return float32(math.Ldexp(2*rng.Float64()-1, exponent-rng.IntN(70)))
+}
+
+func TestFixedIsRoundedOnce(t *testing.T) {
+	each(t, func(t *testing.T, v *variant) {
+		rng := source()
+		everySize(rng, func(n, offset, other int) {
+			shift := rng.IntN(90) - 20
+			factor := math.Copysign(math.Ldexp(1, shift), rng.Float64()-0.5)
+			src, dst := fence(offset, 4*n), fill(rng, Int64, other, n)
+			var largest float32
+			for i := range n {
+				f := within(rng, min(62-shift, 120), shift)
+				if math.Abs(float64(f))*math.Abs(factor) >= 0x1p62 {
+					f = 0
+				}
+				put(Float32, src.body, i, uint64(math.Float32bits(f)))
+				largest = max(largest, float32(math.Abs(float64(f))))
+			}
+			was := slices.Clone(dst.body)
+			if got := v.addFixedAll(n, dst.body, src.body, factor); got != largest {
+				t.Fatalf("the largest of %d is %g, want %g", n, got, largest)
+			}
+			expect(t, Int64, dst.body, func(i int) uint64 {
+				return get(Int64, was, i) + uint64(fixedOne(math.Float32frombits(uint32(get(Float32, src.body, i))), factor))
+			})
+			dst.check(t)
+			v.addFixedAll(n, dst.body, src.body, -factor)
+			expect(t, Int64, dst.body, func(i int) uint64 { return get(Int64, was, i) })
+		})
+	})
+}
+
+func TestFixedTellsWhatIsNotFinite(t *testing.T) {
+	each(t, func(t *testing.T, v *variant) {
+		for _, bits := range []uint32{0x7f800000, 0xff800000, 0x7f800001, 0xffc00000, 0x7fffffff} {
+			for place := range 200 {
+				src := make([]byte, 4*200)
+				put(Float32, src, place, uint64(bits))
+				if got := v.addFixedAll(200, make([]byte, 8*200), src, 1); !math.IsInf(float64(got), 1) {
+					t.Fatalf("%#x at %d: the largest is %g", bits, place, got)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// fixed adds float32 times a power of two to int64, and keeps the largest bits of magnitudes by
+// lane in memory at b, as unsigned integers: those of a NaN are above those of infinity.
+func (i *isa) fixed() {
+	i.open("fixed")
+	d, s := pointer("dst", 2*i.bytes), pointer("a", i.bytes)
+	kept := Mem{Base: Load(Param("b"), GP64())}
+	factor, most, magnitude := i.wide(), i.wide(), i.constant(0x7fffffff)
+	VBROADCASTSD(Load(Param("factor"), XMM()), factor)
+	VMOVUPS(kept, most)
+	integer := i.integers(i)
+	loop(i.bytes/4, []stream{d, s}, func(k int) {
+		all := i.wide()
+		VMOVUPS(s.at(k), all)
+		VANDPS(magnitude, all, all)
+		VPMAXUD(all, most, most)
+		for half := range 2 {
+			from, to := s.at(k), d.at(k)
+			from.Disp += half * i.bytes / 2
+			to.Disp += half * i.bytes
+			v := i.wide()
+			VCVTPS2PD(from, v)
+			VMULPD(factor, v, v)
+			v = integer(v)
+			VPADDQ(to, v, v)
+			VMOVUPS(v, to)
+		}
+	})
+	VMOVUPS(most, kept)
+	leave()
+}
+
+// integers64 has an instruction in AVX-512, which rounds to nearest, ties to even.
+func integers64(*isa) func(reg.VecVirtual) reg.VecVirtual {
+	return func(v reg.VecVirtual) reg.VecVirtual {
+		VCVTPD2QQ(v, v)
+		return v
+	}
+}
+
+// integersInHalves: what AVX2 can round is at most 2^51, by adding a number whose last bit is a
+// one. So a double up to 2^62 is cut in two there, as hi*2^32 + lo, of which hi*2^32 is even: lo
+// rounds as the whole.
+func integersInHalves(i *isa) func(reg.VecVirtual) reg.VecVirtual {
+	down, up := i.constant64(0x3df0000000000000), i.constant64(0x41f0000000000000) // 2^-32, 2^32
+	shifter := i.constant64(0x4338000000000000)                                    // 1.5 * 2^52
+	return func(v reg.VecVirtual) reg.VecVirtual {
+		high, whole := i.wide(), i.wide()
+		VMULPD(down, v, high)
+		VADDPD(shifter, high, high)
+		VSUBPD(shifter, high, whole)
+		VMULPD(up, whole, whole)
+		VSUBPD(whole, v, v)
+		VADDPD(shifter, v, v)
+		VPSUBQ(shifter, v, v)
+		VPSUBQ(shifter, high, high)
+		VPSLLQ(Imm(32), high, high)
+		VPADDQ(high, v, v)
+		return v
+	}
+}
+
+// constant64 fills a register with copies of bits.
+func (i *isa) constant64(bits uint64) reg.VecVirtual {
+	r, x, v := GP64(), XMM(), i.wide()
+	MOVQ(U64(bits), r)
+	VMOVQ(r, x)
+	VPBROADCASTQ(x, v)
+	return v
+}
