@@ -1,0 +1,248 @@
+"""GradientAccumulator: gradients that do not depend on who computes which micro-batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ...errors import InvalidArgumentError, RegroupError
+from .. import replicas
+from . import fixed_point
+from .buffers import Buffers
+from .dealing import Dealing
+from .randomness import seed_all, seed_of
+from .ranks import ranks_of
+from .totals import BUCKET_BYTES, Totals
+
+
+class GradientAccumulator:
+    """Accumulates the gradients of a step's micro-batches over all ranks, so that the result is the same to the bit
+    whatever number of ranks there is, and whoever computes which micro-batch::
+
+        gradients = GradientAccumulator(model, micro_batches=12, seed=1)
+        for step in range(1000):
+            for m in gradients.micro_batches(step):
+                x, y = batch(step, m)                  # depends on the step and m alone
+                loss_of(model(x), y).backward()        # a mean over the micro-batch
+            optimizer.step()
+
+    Each rank gets its share of the micro-batches. When the loop ends, the parameters' ``grad`` is the mean over all
+    of them. A micro-batch is computed with random numbers that ``seed``, the step and its number give, and from the
+    buffers at the start of the step; after it they are those of micro-batch 0. The loop may give a rank its
+    micro-batches once more: in the first step, which finds the size of the gradients, and when they have grown too
+    much for that of the step before.
+
+    ``micro_batches`` is at least the number of ranks. The model is alike on all ranks, a DistributedDataParallel or
+    not; what DistributedDataParallel does in a backward pass is left out.
+
+    What must be kept with the model is in ``state_dict``: the largest gradient of each parameter.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        micro_batches: int,
+        seed: int = 0,
+        group: Optional[Any] = None,
+        bucket_bytes: int = BUCKET_BYTES,
+    ):
+        if not isinstance(micro_batches, int) or micro_batches < 1:
+            raise InvalidArgumentError(
+                f"micro_batches is {micro_batches!r}: it is the number of them in a step, 1 or more"
+            )
+        replicas.check_whole("model", model)
+        self._ddp = model if isinstance(model, DistributedDataParallel) else None
+        module = model.module if self._ddp is not None else model
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        if not named:
+            raise InvalidArgumentError("the model has no parameter that requires a gradient")
+        self._names, self._parameters = [n for n, _ in named], [p for _, p in named]
+        self._count, self._seed = micro_batches, seed
+        if group is None and self._ddp is not None:
+            group = self._ddp.process_group
+        device = self._parameters[0].device
+        self._ranks = ranks_of(group, device)
+        self._totals = Totals(self._parameters, bucket_bytes)
+        self._buffers = Buffers(module)
+        shapes = " ".join(f"{n} {list(p.shape)} {p.dtype}" for n, p in named)
+        self._dealing = Dealing(micro_batches, f"{micro_batches} micro-batches, seed {seed}, parameters {shapes}")
+        self._last: Optional[List[float]] = None  # the largest gradient by parameter, before this step
+        self._found: Optional[List[float]] = None  # in a pass of this step whose totals were no use
+        self._completed: Optional[int] = None  # the last step whose gradients were complete
+        self._begun: Any = None  # what state_dict was when the totals were begun
+        self._now: Dict[int, torch.Tensor] = {}  # the largest in this step, on this rank
+        self._adding: Optional[List[int]] = None  # the shifts; None = this pass finds the magnitudes
+        self._added: List[Tuple[int, torch.Tensor]] = []  # what the micro-batch has added, by parameter
+        self._is_last = self._inside = False
+        for i, p in enumerate(self._parameters):
+            p.register_post_accumulate_grad_hook(self._hook(i))
+
+    def micro_batches(self, step: int) -> Iterator[int]:
+        """The numbers of the micro-batches that this rank computes in a step. All ranks call it with the same step. The
+        loop must go to its end."""
+        self._open(step)
+        while True:
+            self._agree()
+            self._adding = self._shifts()
+            todo = self._dealing.share(self._ranks)
+            if not todo and self._adding is not None:
+                self._totals.begin_last(self._ranks)
+            for m in todo:
+                self._is_last = m == todo[-1]
+                self._begin(step, m)
+                yield m
+                self._end(m)
+            if self._reduce():
+                break
+        self._completed, self._inside = step, False
+        seed_all(seed_of(self._seed, step, self._count))
+
+    def state_dict(self) -> Dict[str, Any]:
+        """What the next step needs."""
+        last = None if self._last is None else dict(zip(self._names, self._last))
+        return {"step": self._completed, "magnitudes": last}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Loads what state_dict has returned. What was computed of the step that follows is kept, if there was one."""
+        last = state["magnitudes"]
+        if last is not None:
+            if set(last) != set(self._names):
+                raise InvalidArgumentError("the state is of other parameters than this model's")
+            last = [last[n] for n in self._names]
+        self._completed, self._last = state["step"], last
+        self._inside = False
+
+    def _open(self, step: int) -> None:
+        """Begins a step, or goes on with it if this rank has computed a part of it before others were lost."""
+        if self._ranks.size > self._count:
+            raise InvalidArgumentError(
+                f"{self._ranks.size} ranks for {self._count} micro-batches: each rank needs one at least; "
+                "micro_batches is the largest number of ranks that there may be, or a multiple of it"
+            )
+        if self._inside and not self._dealing.changed(self._ranks):
+            raise RegroupError("the loop over the micro-batches of the step before was left before its end")
+        if self._completed is not None and step <= self._completed:
+            raise InvalidArgumentError(
+                f"step {step} comes after step {self._completed}, which is complete: numbers of steps grow"
+            )
+        self._interrupted()
+        begun = (self._completed, self._last)
+        if step != self._dealing.step or begun != self._begun:
+            self._begun, self._found = begun, None
+            self._dealing.begin(step)
+            self._clear()
+            self._buffers.begin()
+        else:
+            self._buffers.restore()
+        self._inside = True
+
+    def _interrupted(self) -> None:
+        """Takes back what an unfinished micro-batch has added."""
+        self._totals.abandon()
+        for member, gradient in self._added:
+            if self._adding is not None:
+                self._totals.take_back(member, gradient, self._adding[member])
+        self._added.clear()
+
+    def _agree(self) -> None:
+        """Agrees with a new generation on who computes what, and on the magnitudes that a pass has found."""
+        agreement = self._dealing.agree(self._ranks)
+        if agreement is None:
+            return
+        if not agreement.keeps:
+            self._clear()
+        if agreement.passes == 0:
+            return
+        none = [fixed_point.ABSENT] * len(self._parameters)
+        found = self._found if self._found is not None and agreement.keeps else none
+        most = torch.tensor(found, device=self._parameters[0].device)
+        self._ranks.greatest(most)
+        self._found = most.tolist()
+
+    def _clear(self) -> None:
+        self._totals.clear()
+        self._now.clear()
+        self._buffers.forget()
+
+    def _shifts(self) -> Optional[List[int]]:
+        """The shift of each parameter; None if its magnitude is not known yet."""
+        known = self._found or self._last
+        if known is None:
+            return None
+        most = max(known)
+        return [fixed_point.shift_for(m if m > 0 else most, self._count) for m in known]
+
+    def _begin(self, step: int, micro_batch: int) -> None:
+        for p in self._parameters:
+            p.grad = None
+        if self._ddp is not None:
+            self._ddp.require_backward_grad_sync = self._ddp.require_forward_param_sync = False
+        seed_all(seed_of(self._seed, step, micro_batch))
+        if self._is_last and self._adding is not None:
+            self._totals.begin_last(self._ranks)
+
+    def _end(self, micro_batch: int) -> None:
+        if not self._added:
+            raise RegroupError(f"micro-batch {micro_batch} has made no gradient: call backward() in the loop")
+        self._buffers.ended(micro_batch)
+        self._dealing.done(micro_batch)
+        self._added.clear()
+
+    def _hook(self, member: int) -> Any:
+        def arrived(parameter: torch.Tensor) -> None:
+            if self._inside:
+                self._add(member, parameter)
+
+        return arrived
+
+    def _add(self, member: int, parameter: torch.Tensor) -> None:
+        gradient, parameter.grad = parameter.grad, None
+        if gradient.layout is not torch.strided:
+            raise InvalidArgumentError(f"the gradient of {self._names[member]} is sparse: make it dense (sparse=False)")
+        self._added.append((member, gradient))
+        if self._adding is None:
+            size = fixed_point.magnitude(gradient)
+        else:
+            size = self._totals.add(member, gradient, self._adding[member])
+        before = self._now.get(member)
+        self._now[member] = size if before is None else torch.maximum(before, size)
+        if self._adding is not None:
+            self._totals.arrived(member)
+
+    def _reduce(self) -> bool:
+        """Adds up what the ranks have; False if the micro-batches must be computed again, with other shifts."""
+        shifts = self._adding
+        if shifts is not None:
+            self._totals.finish(self._ranks)
+        absent = torch.full((), fixed_point.ABSENT)
+        device = self._parameters[0].device
+        row = [self._now.get(i, absent).to(device) for i in range(len(self._parameters))]
+        row += [torch.full((), float(c), device=device) for c in self._buffers.changed]
+        most = torch.stack(row)
+        self._ranks.greatest(most)
+        values = most.tolist()
+        magnitudes, changed = values[: len(self._parameters)], [c > 0 for c in values[len(self._parameters) :]]
+        last = self._found or self._last or [0.0] * len(magnitudes)
+        now = [m if m > 0 and math.isfinite(m) else before for m, before in zip(magnitudes, last)]
+        good = shifts is not None and all(
+            not math.isfinite(m) or fixed_point.fits(m, s, self._count) for m, s in zip(magnitudes, shifts)
+        )
+        if not good:
+            self._found = now
+            self._clear()
+            self._dealing.again()
+            return False
+        self._dealing.check(self._ranks)
+        for i, p in enumerate(self._parameters):
+            if magnitudes[i] == fixed_point.ABSENT:
+                p.grad = None
+            elif math.isfinite(magnitudes[i]):
+                p.grad = self._totals.mean(i, shifts[i], self._count)
+            else:
+                p.grad = torch.full_like(p, math.nan)
+        self._buffers.finish(self._ranks, changed)
+        self._last, self._found = now, None
+        return True

@@ -1,0 +1,95 @@
+"""Who computes which micro-batches of a step, and which were computed."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Set
+
+import torch
+
+from ...errors import DivergedError, RegroupError
+from .ranks import Ranks, digest
+from .shares import share
+
+
+class Agreement(NamedTuple):
+    """What the ranks of a generation have agreed on."""
+
+    passes: int  #: over the step's micro-batches that have ended, on the rank that has ended most
+    keeps: bool  #: whether what this rank has computed counts
+
+
+class Dealing:
+    """The micro-batches of a step, as one rank sees them.
+
+    In a new generation the ranks say what they have computed of the step, and deal out the rest. Without a change of
+    the members nothing is said: each knows its share.
+    """
+
+    def __init__(self, count: int, what: str):
+        self._count, self._what = count, what
+        self.step: Optional[int] = None
+        self._done: Set[int] = set()  # by this rank, in this pass
+        self._entry: Optional[int] = None  # of the last agreement
+        self._left: List[int] = []  # what the ranks had still to compute then
+        self.passes = 0  # over the step's micro-batches, that have ended
+
+    def begin(self, step: int) -> None:
+        """Begins a step of which nothing was computed."""
+        self.step, self.passes = step, 0
+        self._start()
+
+    def again(self) -> None:
+        """Begins another pass over the step's micro-batches."""
+        self.passes += 1
+        self._start()
+
+    def _start(self) -> None:
+        self._done.clear()
+        self._left = list(range(self._count))
+
+    def done(self, micro_batch: int) -> None:
+        """Says that this rank has computed a micro-batch."""
+        self._done.add(micro_batch)
+
+    def changed(self, ranks: Ranks) -> bool:
+        """Whether the members have changed since the last agreement."""
+        return ranks.entry() != self._entry
+
+    def agree(self, ranks: Ranks) -> Optional[Agreement]:
+        """Agrees with the other ranks of a new generation on what is to be computed; None in the generation of the last
+        agreement."""
+        entry = ranks.entry()
+        if not self.changed(ranks):
+            return None
+        mine = [int(m in self._done) for m in range(self._count)]
+        rows = [r.tolist() for r in ranks.gather(torch.tensor([digest(self._what), self.step, self.passes, *mine]))]
+        for r, (what, step, *_) in enumerate(rows):
+            if what != rows[0][0]:
+                raise DivergedError(f"rank {r} accumulates something else than rank 0; here it is {self._what}")
+            if step != rows[0][1]:
+                raise DivergedError(f"rank {r} is at step {step}, and rank 0 at step {rows[0][1]}")
+        passes, done, keeps = max(r[2] for r in rows), set(), True
+        for r, row in enumerate(rows):
+            own = {m for m, computed in enumerate(row[3:]) if computed}
+            # One that was away may have computed what others have computed in its place.
+            if row[2] < passes or own & done:
+                keeps = keeps and r != ranks.rank
+            else:
+                done |= own
+        if not keeps:
+            self._done.clear()
+        self.passes, self._left = passes, [m for m in range(self._count) if m not in done]
+        self._entry = entry
+        return Agreement(passes, keeps)
+
+    def share(self, ranks: Ranks) -> List[int]:
+        """What this rank has to compute, of what was not computed when the members changed last."""
+        return share(self._left, ranks.rank, ranks.size)
+
+    def check(self, ranks: Ranks) -> None:
+        """Makes sure that the ranks have computed each micro-batch once."""
+        counts = torch.tensor([int(m in self._done) for m in range(self._count)])
+        ranks.start_sum(counts).wait()
+        wrong = [m for m, n in enumerate(counts.tolist()) if n != 1]
+        if wrong:
+            raise RegroupError(f"micro-batches {wrong} of step {self.step} were not computed once")

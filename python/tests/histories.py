@@ -1,0 +1,304 @@
+"""Random histories of a training with GradientAccumulator: members die at any moment, join and leave, and an operation
+in which one dies may have ended for some of the others and not for the rest.
+
+The ranks are processes. This one plays their network and their job: it answers each of their operations, decides who
+dies, and gives a new generation the newest commit that any member has, as elastic.run does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import random
+import traceback
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+import torch
+
+from . import launch
+
+#: What a training is: makes the model and its optimizer.
+Make = Callable[[], Tuple[torch.nn.Module, torch.optim.Optimizer]]
+
+
+class Lost(Exception):
+    """A member was lost, or the members change."""
+
+
+class Dies(BaseException):
+    """This rank dies here."""
+
+
+class PipeRanks:
+    """The ranks of a generation, whose operations the test answers."""
+
+    def __init__(self, pipe: Any):
+        self._pipe = pipe
+        self.rank = self.size = self.number = 0
+
+    def entry(self) -> int:
+        return self.number
+
+    def ask(self, what: str, value: Any = None) -> Any:
+        self._pipe.send((what, value))
+        kind, answer = self._pipe.recv()
+        if kind == "lost":
+            raise Lost
+        if kind == "die":
+            raise Dies
+        return answer
+
+    def start_sum(self, tensor: torch.Tensor) -> Any:
+        tensor.copy_(self.ask("sum", tensor))  # at once, so that members are lost within a backward pass, too
+        return _Ended()
+
+    def greatest(self, tensor: torch.Tensor) -> None:
+        tensor.copy_(self.ask("max", tensor))
+
+    def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
+        return self.ask("gather", row)
+
+
+class _Ended:
+    def wait(self) -> None:
+        pass
+
+
+def digest(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> str:
+    """A hash of weights, buffers and the optimizer's state."""
+    tensors = list(model.state_dict().values())
+    for p in model.parameters():
+        tensors += [v for _, v in sorted(optimizer.state[p].items()) if isinstance(v, torch.Tensor)]
+    return hashlib.sha256(b"".join(t.detach().contiguous().numpy().tobytes() for t in tensors)).hexdigest()
+
+
+class Rank:
+    """A process that trains, dies, and begins anew, as it is told."""
+
+    def __init__(self, pipe: Any, trainings: Dict[str, Any]):
+        self.pipe, self.trainings = pipe, trainings
+        self.ranks = PipeRanks(pipe)
+
+    def new(self, name: str) -> None:
+        """Begins as a new worker."""
+        from regroup.torch.reproducible import GradientAccumulator
+
+        self.training = self.trainings[name]
+        self.model, self.optimizer = self.training.make()
+        self.gradients = GradientAccumulator(self.model, self.training.micro_batches, seed=5, bucket_bytes=4096)
+        self.gradients._ranks = self.ranks
+        self.step, self.commit = 0, None
+        self.save()
+
+    def save(self) -> None:
+        parts = self.model.state_dict(), self.optimizer.state_dict(), self.gradients.state_dict()
+        self.commit = pickle.dumps((self.step, parts))
+
+    def load(self, commit: bytes) -> None:
+        self.commit = commit
+        self.step, parts = pickle.loads(commit)
+        for part, saved in zip((self.model, self.optimizer, self.gradients), parts):
+            part.load_state_dict(saved)
+
+    def train(self, steps: int) -> None:
+        ask = self.ranks.ask
+        while self.step < steps:
+            for m in self.gradients.micro_batches(self.step):
+                ask("computes", (self.step, m))
+                self.training.loss(self.model, self.step, m).backward()
+                ask("computed", (self.step, m))
+            if self.training.clip:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip)
+            self.optimizer.step()
+            ask("stepped", self.step)
+            self.step += 1
+            self.save()
+            ask("commits", self.step)
+
+    def run(self) -> None:
+        torch.set_num_threads(1)
+        self.pipe.send(("started", None))
+        while True:
+            order, value = self.pipe.recv()
+            try:
+                if order == "new":
+                    self.new(value)
+                    self.pipe.send(("out", (0, self.commit)))
+                elif order == "enter":
+                    self.ranks.number, self.ranks.rank, self.ranks.size, commit, steps = value
+                    self.load(commit)
+                    self.train(steps)
+                    self.pipe.send(("ends", (digest(self.model, self.optimizer), self.step)))
+                elif order == "end":
+                    return
+            except Lost:
+                self.pipe.send(("out", (pickle.loads(self.commit)[0], self.commit)))
+            except Dies:
+                self.pipe.send(("dead", None))
+            except BaseException:
+                self.pipe.send(("failed", traceback.format_exc()))
+
+
+def start_rank(pipe: Any, module: str, env: Dict[str, str]) -> None:
+    import importlib
+
+    os.environ.update(env)
+    Rank(pipe, importlib.import_module(module).TRAININGS).run()
+
+
+@dataclass
+class History:
+    """What happened in one."""
+
+    hashes: Set[str] = field(default_factory=set)
+    deaths: int = 0
+    generations: int = 0
+    #: Which ranks have computed a micro-batch, by (step, micro-batch).
+    computed: Dict[Tuple[int, int], List[int]] = field(default_factory=dict)
+    #: How often the only result of a micro-batch was lost with a rank that died.
+    void: Dict[Tuple[int, int], int] = field(default_factory=dict)
+
+
+class Cluster:
+    """Ranks, and what they do in histories."""
+
+    def __init__(self, module: str, size: int):
+        self.pipes, self.processes = [], []
+        for _ in range(size):
+            ours, theirs = launch.server.Pipe()
+            p = launch.server.Process(target=start_rank, args=(theirs, module, launch.environment()))
+            p.start()
+            self.pipes.append(ours)
+            self.processes.append(p)
+        for pipe in self.pipes:
+            assert pipe.recv()[0] == "started"
+
+    def close(self) -> None:
+        for pipe in self.pipes:
+            pipe.send(("end", None))
+        for p in self.processes:
+            p.join()
+
+    def run(self, name: str, steps: int, seed: Optional[int], first: int = 1) -> History:
+        """One history; without a seed one without an event, of so many ranks."""
+        return _Course(self, name, steps, seed, first).run()
+
+
+class _Course:
+    def __init__(self, cluster: Cluster, name: str, steps: int, seed: Optional[int], first: int):
+        self.pipes, self.name, self.steps = cluster.pipes, name, steps
+        self.dice = random.Random(seed)
+        self.quiet = seed is None
+        self.members: List[int] = list(range(first if self.quiet else self.dice.randint(1, len(self.pipes))))
+        self.chance = 0.0 if self.quiet else self.dice.choice((0.003, 0.01, 0.03))
+        self.history = History()
+        self.has: Dict[int, Set[Tuple[int, int]]] = {}  # by rank: what it has computed of the last step
+        self.unsure: List[Tuple[int, int]] = []  # what those had computed who have died in this generation
+
+    def run(self) -> History:
+        for pipe in self.pipes:
+            pipe.send(("new", self.name))
+        commits = {i: pipe.recv()[1] for i, pipe in enumerate(self.pipes)}
+        self.has = {i: set() for i in commits}
+        known = {i: commits[i] for i in self.members}
+        while True:
+            newest = max(known[i][0] for i in self.members if i in known)
+            commit = next(c for i in self.members if i in known for n, c in [known[i]] if n == newest)
+            self.history.generations += 1
+            for i, r in enumerate(self.members):
+                order = (self.history.generations, i, len(self.members), commit, self.steps)
+                self.pipes[r].send(("enter", order))
+            known = self._generation()
+            if not known:
+                return self.history
+            self._change()
+
+    def _change(self) -> None:
+        """Has ranks join, and others leave as planned; those who have died begin anew."""
+        if self.quiet:
+            return
+        out = [r for r in range(len(self.pipes)) if r not in self.members]
+        self.dice.shuffle(out)
+        joins = out[: self.dice.choice((0, 0, 1, 1, 2, len(out)))]
+        for r in joins:
+            self.pipes[r].send(("new", self.name))
+            assert self.pipes[r].recv()[0] == "out"
+            self.has[r] = set()
+        self.members += joins
+        self.dice.shuffle(self.members)
+
+    def _dies(self) -> bool:
+        return len(self.alive) > 1 and self.dice.random() < self.chance
+
+    def _generation(self) -> Dict[int, Tuple[int, bytes]]:
+        """Answers the members of a generation until it is over; what they have committed, nothing if the training has
+        ended."""
+        self.alive: List[int] = list(self.members)
+        asked: Dict[int, Tuple[str, Any]] = {}
+        left: Dict[int, Tuple[int, bytes]] = {}
+        ended: Set[int] = set()
+        while len(left) + len(ended) < len(self.alive):
+            for r in list(self.alive):
+                if r in asked or r in left or r in ended:
+                    continue
+                what, value = self.pipes[r].recv()
+                if what == "failed":
+                    raise AssertionError(f"rank {r}: {value}")
+                if what == "out":
+                    left[r] = value
+                elif what == "ends":
+                    ended.add(r)
+                    self.history.hashes.add(value[0])
+                elif self._dies():
+                    self._kill(r)
+                elif what in ("computes", "computed", "stepped"):
+                    if what == "computed":
+                        self.history.computed.setdefault(value, []).append(r)
+                        self.has[r] = {one for one in self.has[r] if one[0] == value[0]} | {value}
+                    self.pipes[r].send(("go", None))
+                else:
+                    asked[r] = what, value
+            if any(r not in asked and r not in left and r not in ended for r in self.alive):
+                continue
+            if not asked:
+                continue
+            for r, answer in self._answers(asked).items():
+                self.pipes[r].send(answer)
+            asked.clear()
+        self.members = [r for r in self.alive if r in left]
+        complete = max((step for step, _ in left.values()), default=self.steps)
+        for one in self.unsure:
+            if one[0] >= complete:
+                self.history.void[one] = self.history.void.get(one, 0) + 1
+        self.unsure.clear()
+        return left
+
+    def _kill(self, r: int) -> None:
+        self.pipes[r].send(("die", None))
+        assert self.pipes[r].recv()[0] == "dead"
+        self.alive.remove(r)
+        self.history.deaths += 1
+        self.unsure += self.has[r]
+        self.has[r] = set()
+
+    def _answers(self, asked: Dict[int, Tuple[str, Any]]) -> Dict[int, Tuple[str, Any]]:
+        """What those are answered who wait in an operation."""
+        if set(asked) != set(self.members) or len({what for what, _ in asked.values()}) != 1:
+            return {r: ("lost", None) for r in asked}  # not all are in it, and one of those who are missing is dead
+        values = [asked[r][1] for r in self.members]
+        (what,) = {what for what, _ in asked.values()}
+        if what == "commits":
+            changes = not self.quiet and self.dice.random() < 0.05  # as planned, after a commit
+            return {r: ("lost" if changes else "go", None) for r in asked}
+        if what == "gather":
+            result: Any = values
+        else:
+            result = torch.stack(values).sum(0) if what == "sum" else torch.stack(values).amax(0)
+        answers = {r: ("go", result) for r in asked}
+        if self._dies():  # when the operation has ended for some
+            victim = self.dice.choice(sorted(asked))
+            self._kill(victim)
+            answers = {r: a if self.dice.random() < 0.5 else ("lost", None) for r, a in answers.items() if r != victim}
+        return answers

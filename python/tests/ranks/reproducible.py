@@ -1,0 +1,189 @@
+"""Gradients that do not depend on who computes what, on gloo."""
+
+import math
+from fractions import Fraction
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from regroup.errors import DivergedError, InvalidArgumentError, RegroupError
+from regroup.torch.reproducible import GradientAccumulator, allreduce_hook
+
+from ..histories import digest
+from ..trainings import TRAININGS
+
+dist.init_process_group("gloo")
+RANK, SIZE = dist.get_rank(), dist.get_world_size()
+GROUPS = [dist.new_group(list(range(n))) for n in range(1, SIZE + 1)]
+
+
+def raises(kind, function, text):
+    try:
+        function()
+    except kind as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(f"no {kind.__name__}")
+
+
+def alike(value):
+    everywhere = [None] * SIZE
+    dist.all_gather_object(everywhere, value)
+    assert len(set(everywhere)) == 1, everywhere
+    return value
+
+
+class Given(torch.nn.Module):
+    """A model whose gradient is what is given."""
+
+    def __init__(self, count=4):
+        super().__init__()
+        self.weight, self.unused = torch.nn.Parameter(torch.zeros(count)), torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, gradient):
+        return (self.weight * gradient).sum()
+
+
+def gradients_of(values, model=None, accumulator=None, step=0):
+    """The mean of the gradients given by micro-batch, and how many this rank has computed."""
+    model = model or Given(len(values[0]))
+    accumulator = accumulator or GradientAccumulator(model, len(values))
+    count = 0
+    for m in accumulator.micro_batches(step):
+        model(torch.tensor(values[m])).backward()
+        count += 1
+    assert model.unused.grad is None
+    return model.weight.grad.tolist(), count
+
+
+def case_the_mean_is_exact():
+    """Of numbers that need fewer bits than there are: rounded once, at the end."""
+    g = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        values = (torch.randn(7, 4, generator=g) * 2.0 ** torch.randint(-8, 9, (7, 4), generator=g)).tolist()
+        got, _ = gradients_of(values)
+        for i in range(4):
+            exact = sum(Fraction(v[i]) for v in values) / 7
+            want = torch.tensor(float(exact)).item()
+            assert math.isclose(got[i], want, rel_tol=2**-22), (got[i], want)
+            assert abs(Fraction(got[i]) - exact) <= Fraction(1, 2**23) * abs(exact) + Fraction(1, 2**30), (got, exact)
+
+
+def case_gradients_that_grow_and_vanish():
+    """What does not fit the step before is computed once more, on all ranks, and never cut."""
+    model = Given(1)
+    accumulator = GradientAccumulator(model, 6)
+    passes = []
+    for step, size in enumerate((1.0, 1.5, 2.0**20, 2.0**20, 2.0**-20, 1e-30, 0.0, 1e-30, 3e38, 3e38)):
+        values = [[size * (1 + m / 8) if size < 1e38 else size] for m in range(6)]
+        (got,), count = gradients_of(values, model, accumulator, step)
+        want = float(sum(Fraction(v[0]) for v in values) / 6)
+        assert math.isclose(got, torch.tensor(want).item(), rel_tol=1e-6), (step, got, want)
+        passes.append(count // (6 // SIZE))
+    assert passes == [2, 1, 2, 1, 2, 2, 1, 1, 2, 1], passes
+
+
+def case_what_is_not_finite():
+    """It is seen by all ranks, and what follows is as without it."""
+    model = Given(2)
+    accumulator = GradientAccumulator(model, 6)
+    gradients_of([[1.0, 2.0]] * 6, model, accumulator, 0)
+    for step, bad in enumerate((math.inf, -math.inf, math.nan), 1):
+        values = [[1.0, 2.0]] * 5 + [[1.0, bad]]
+        got, count = gradients_of(values, model, accumulator, step)
+        assert all(map(math.isnan, got)) and count == 6 // SIZE, got
+    got, count = gradients_of([[1.0, 2.0]] * 6, model, accumulator, 4)
+    assert got == [1.0, 2.0] and count == 6 // SIZE, (got, count)
+
+
+def train(name, group, wrap=lambda net: net):
+    training = TRAININGS[name]
+    net, optimizer = training.make()
+    model = wrap(net)
+    accumulator = GradientAccumulator(model, training.micro_batches, seed=2, group=group, bucket_bytes=2048)
+    for step in range(5):
+        for m in accumulator.micro_batches(step):
+            training.loss(model, step, m).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        optimizer.step()
+    return digest(net, optimizer)
+
+
+def case_groups_of_any_size():
+    """One hash, with DistributedDataParallel or without."""
+    for name in TRAININGS:
+        hashes = [train(name, group) for n, group in enumerate(GROUPS, 1) if RANK < n]
+        hashes.append(train(name, None, DistributedDataParallel))
+        hashes.append(train(name, None, lambda net: DistributedDataParallel(net, broadcast_buffers=False)))
+        assert len(set(hashes)) == 1, hashes
+        alike(hashes[0])
+
+
+def case_the_hook_does_not_see_the_order():
+    """The ranks swap their samples: the weights are the same; those without the hook are not."""
+
+    def after(place, hook):
+        training = TRAININGS["characters"]
+        net, optimizer = training.make()
+        for module in net.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0  # of which each rank has its own
+        model = DistributedDataParallel(net, bucket_cap_mb=0.001, find_unused_parameters=True)
+        if hook:
+            model.register_comm_hook(None, allreduce_hook)
+        for step in range(4):
+            optimizer.zero_grad()
+            training.loss(model, step, place).backward()
+            optimizer.step()
+        return alike(digest(net, optimizer))
+
+    turned = [(RANK + k) % SIZE for k in range(SIZE)]
+    assert len({after(place, True) for place in turned}) == 1
+    if SIZE > 2:
+        assert len({after(place, False) for place in turned}) > 1
+
+
+def case_the_hook_says_what_is_not_finite():
+    for bad in (math.inf, math.nan):
+        model = Given(2)
+        ddp = DistributedDataParallel(model, find_unused_parameters=True)
+        ddp.register_comm_hook(None, allreduce_hook)
+        ddp(torch.tensor([1.0, bad if RANK == SIZE - 1 else 2.0])).backward()
+        assert all(map(math.isnan, model.weight.grad.tolist())), model.weight.grad
+
+
+def case_misuse():
+    model = Given()
+    raises(InvalidArgumentError, lambda: GradientAccumulator(model, 0), "1 or more")
+    raises(InvalidArgumentError, lambda: GradientAccumulator(torch.nn.ReLU(), 3), "no parameter")
+    too_few = GradientAccumulator(model, SIZE - 1) if SIZE > 1 else None
+    if too_few is not None:
+        raises(
+            InvalidArgumentError, lambda: next(too_few.micro_batches(0)), f"{SIZE} ranks for {SIZE - 1} micro-batches"
+        )
+    left = GradientAccumulator(Given(), 6)
+    for _ in left.micro_batches(0):
+        break
+    raises(RegroupError, lambda: next(left.micro_batches(1)), "left before its end")
+    idle = GradientAccumulator(Given(), 6)
+    raises(RegroupError, lambda: list(idle.micro_batches(0)), "call backward() in the loop")
+    model = Given()
+    again = GradientAccumulator(model, 6)
+    gradients_of([[1.0] * 4] * 6, model, again, 0)
+    raises(InvalidArgumentError, lambda: next(again.micro_batches(0)), "numbers of steps grow")
+    sparse = torch.nn.Embedding(3, 2, sparse=True)
+    accumulator = GradientAccumulator(sparse, 6)
+    raises(
+        InvalidArgumentError,
+        lambda: [sparse(torch.tensor([0])).sum().backward() for _ in accumulator.micro_batches(0)],
+        "sparse",
+    )
+
+
+def case_ranks_that_differ():
+    if SIZE > 1:
+        raises(
+            DivergedError, lambda: list(GradientAccumulator(Given(), 6, seed=RANK).micro_batches(0)), "something else"
+        )
+        raises(DivergedError, lambda: list(GradientAccumulator(Given(), 6).micro_batches(RANK)), "at step")

@@ -1,0 +1,185 @@
+"""The same bits, whoever computes what."""
+
+import collections
+import os
+import random
+import re
+import subprocess
+import tempfile
+import unittest
+
+import torch
+
+from regroup.torch.reproducible import fixed_point
+from regroup.torch.reproducible.shares import share
+
+from . import launch
+from .histories import Cluster
+from .jobs import Job, example, script
+
+#: Random histories of each training.
+HISTORIES = int(os.environ.get("HISTORIES", "1000" if os.environ.get("EVERY_CASE") else "40"))
+
+
+class FixedPoint(unittest.TestCase):
+    def test_both_ways_to_add(self):
+        """The kernel and PyTorch give the same integers, magnitudes, and take the same away."""
+        g = torch.Generator().manual_seed(1)
+        for n in (0, 1, 7, 64, 1000):
+            for shift in (-30, 0, 20, 55):
+                gradient = torch.randn(n, generator=g) * torch.exp2(torch.randint(-30, 3, (n,), generator=g).float())
+                gradient[::3] = (torch.randint(-9, 9, (len(gradient[::3]),), generator=g) + 0.5) * 2.0**-shift
+                if shift > 50:
+                    gradient.clamp_(-60, 60)
+                totals = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.int64)
+                sizes = fixed_point.add(totals[0], gradient, shift), fixed_point.add(
+                    totals[1], gradient.double(), shift
+                )
+                self.assertTrue(torch.equal(*totals), (n, shift))
+                self.assertEqual(sizes[0].item(), sizes[1].item())
+                for total, as_type in zip(totals, (gradient, gradient.double())):
+                    fixed_point.subtract(total, as_type, shift)
+                    self.assertEqual(0, total.count_nonzero().item())
+
+    def test_so_many_summands_fit(self):
+        """Even if all are 2**HEADROOM times as large as the largest before."""
+        for summands in (1, 2, 3, 12, 64, 1000):
+            for magnitude in (1e-38, 0.3, 1.0, 7.0, 1e30):
+                shift = fixed_point.shift_for(magnitude, summands)
+                largest = magnitude * 2**fixed_point.HEADROOM
+                self.assertTrue(fixed_point.fits(magnitude, shift, summands))
+                self.assertTrue(fixed_point.fits(largest, shift, summands))
+                self.assertFalse(fixed_point.fits(2 * largest, shift, summands))
+                self.assertLess(summands * round(largest * 2.0**shift), 2**63)
+
+    def test_the_order_is_not_seen(self):
+        dice, gradients = random.Random(4), [torch.randn(50) for _ in range(12)]
+        sums = set()
+        for _ in range(20):
+            dice.shuffle(gradients)
+            total = torch.zeros(50, dtype=torch.int64)
+            for gradient in gradients:
+                fixed_point.add(total, gradient, 40)
+            sums.add(tuple(total.tolist()))
+        self.assertEqual(1, len(sums))
+
+
+class Shares(unittest.TestCase):
+    def test_each_is_dealt_once(self):
+        for count in range(20):
+            for world in range(1, 9):
+                shares = [share(list(range(count)), r, world) for r in range(world)]
+                self.assertEqual(list(range(count)), [m for s in shares for m in s])
+                self.assertLessEqual(max(map(len, shares)) - min(map(len, shares)), 1)
+
+
+class Ranks(unittest.TestCase):
+    """Plain torch.distributed, with torchrun's environment."""
+
+    def test_alone(self):
+        launch.check(self, "tests.ranks.reproducible", 1)
+
+    def test_three(self):
+        launch.check(self, "tests.ranks.reproducible", 3)
+
+
+class Histories(unittest.TestCase):
+    """Whatever dies, joins and leaves, the weights are those of one worker alone, and nothing is computed again but
+    what the dead have taken with them."""
+
+    def check(self, name, steps):
+        cluster = Cluster("tests.trainings", 6)
+        self.addCleanup(cluster.close)
+        alone = cluster.run(name, steps, None, 1).hashes
+        self.assertEqual(1, len(alone))
+        for world in range(2, 7):
+            self.assertEqual(alone, cluster.run(name, steps, None, world).hashes, f"{world} ranks")
+        deaths = again = 0
+        for seed in range(HISTORIES):
+            history = cluster.run(name, steps, seed)
+            self.assertEqual(alone, history.hashes, f"history {seed}")
+            for one, ranks in history.computed.items():
+                if one[0] > 1:  # the first steps find how large gradients are
+                    self.assertEqual(len(ranks) - 1, history.void.get(one, 0), f"history {seed}, {one}")
+                    again += len(ranks) - 1
+            deaths += history.deaths
+        print(f"{name}: {HISTORIES} histories, {deaths} deaths, {again} micro-batches computed again", flush=True)
+        self.assertGreater(deaths, HISTORIES)
+        self.assertGreater(again, 0)
+
+    def test_convolutional(self):
+        self.check("convolutional", 12)
+
+    def test_characters(self):
+        self.check("characters", 12)
+
+
+class Example(unittest.TestCase):
+    """What docs/reproducible.md says of examples/reproducible/train.py."""
+
+    def hashes(self, output, world):
+        found = re.findall(rf"rank \d of {world}: sha256 ([0-9a-f]{{64}})", output)
+        self.assertEqual(world, len(found), output)
+        return set(found)
+
+    def test_alone_under_a_launcher_and_as_a_job(self):
+        command = [*example("reproducible", "train.py"), "--steps", "40"]
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        (alone,) = launch.ended([subprocess.Popen(command, env=launch.environment(), **options)])
+        one = self.hashes(alone, 1)
+        launched = launch.ended([subprocess.Popen(command, env=env, **options) for env in launch.ranks(3)])
+        self.assertEqual(one, self.hashes("".join(launched), 3))
+        with Job("--recovery", "in-process", "--workers", "2", "--", *command) as job:
+            job.wait()
+        self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        self.assertEqual(one, self.hashes(job.output, 2))
+
+
+class Jobs(unittest.TestCase):
+    """Whole jobs, whose workers kill themselves anywhere."""
+
+    def run_job(self, deaths, workers="1:4", steps=150, **env):
+        """The hash of the weights at the end, how many workers have died, and how many micro-batches were computed
+        again."""
+        with tempfile.TemporaryDirectory() as records:
+            env = {"RECORDS": records, "DEATHS": deaths, "STEPS": str(steps), "BACKEND": "", **env}
+            run = ["--recovery", "in-process", "--workers", workers, "--max-restarts", "1000", "--"]
+            with Job(*run, *script("reproducible.py"), env=env) as job:
+                job.wait()
+            self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+            died, again = self.count(records, steps)
+        (ends,) = {row["hash"] for row in job.lines(r"\bends size=")}
+        return ends, died, again
+
+    def count(self, records, steps):
+        """Compares what the workers have recorded: how many have died, and how many micro-batches were computed again,
+        which are results that died with a worker."""
+        computed, died = collections.defaultdict(list), {}
+        for name in os.listdir(records):
+            with open(os.path.join(records, name), encoding="utf-8") as f:
+                for what, step, *m in map(str.split, f):
+                    if what == "dies":
+                        died[name] = int(step)
+                    else:
+                        computed[int(step), int(m[0])].append(name)
+        again = 0
+        for one in ((step, m) for step in range(2, steps) for m in range(6)):  # the first find how large gradients are
+            lasting = [name for name in computed[one] if died.get(name) != one[0]]
+            self.assertLessEqual(len(lasting), 1, f"{one} was computed by {computed[one]}")
+            self.assertGreaterEqual(len(computed[one]), 1, f"{one} was not computed")
+            again += len(computed[one]) - 1
+        return len(died), again
+
+    def test_workers_die(self):
+        """The weights are those of one worker alone, and what is computed again died with a worker."""
+        alone, died, again = self.run_job("0", workers="1")
+        self.assertEqual((0, 0), (died, again))
+        for backend in "", "gloo":
+            with self.subTest(backend=backend):
+                ends, died, again = self.run_job("0.001", BACKEND=backend)
+                self.assertEqual(alone, ends)
+                print(f"{backend or 'engine'}: {died} died, {again} micro-batches computed again", flush=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
