@@ -115,6 +115,7 @@ type JobProgressed struct {
 	Job        ident.JobID       `json:"job"`
 	Generation ident.Generation  `json:"generation"`
 	Step       uint64            `json:"step"`             // the newest that is known; 0 = the program reports none
+	At         time.Time         `json:"at,omitzero"`      // when the registry has heard of the step
 	Values     map[string]Metric `json:"values,omitempty"` // as in JobView.Reported
 }
 

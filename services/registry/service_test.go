@@ -191,11 +191,11 @@ func TestMissedFactsAreReadFromOtherServices(t *testing.T) {
 		controllertest.Record(t, p, events.BucketNodes, "b", 0, events.NodeView{Node: "b", Incarnation: "A1", State: events.NodeStateLost, Reason: "silent"})
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		wantPublished(t, p, "job.submitted, incident.opened, job.failure-counted, job.respawn-denied")
+		wantPublished(t, p, "job.submitted, job.progressed, incident.opened, job.failure-counted, job.respawn-denied")
 		before := view(t, p, id)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		wantPublished(t, p, "job.submitted, incident.opened, job.failure-counted, job.respawn-denied")
+		wantPublished(t, p, "job.submitted, job.progressed, incident.opened, job.failure-counted, job.respawn-denied")
 		if v := view(t, p, id); len(v.Failures) != 1 || len(before.Failures) != 1 {
 			t.Errorf("a lost node was counted again with each look: %v", v.Failures)
 		}

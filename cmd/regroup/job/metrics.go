@@ -41,6 +41,7 @@ func metrics(env command.Env) *cobra.Command {
 			return err
 		}
 		all := view.Curves(facts)
+		steps := len(all) == 0 && len(facts) > 0
 		if len(*names) > 0 {
 			all = slices.DeleteFunc(all, func(c view.Curve) bool { return !slices.Contains(*names, c.Name) })
 		}
@@ -51,7 +52,7 @@ func metrics(env command.Env) *cobra.Command {
 			return err
 		}
 		if len(all) == 0 {
-			_, err := fmt.Fprintf(env.Out, "%s has reported no such values%s\n", v.Job, howToReport(len(facts) == 0))
+			_, err := fmt.Fprintf(env.Out, "%s %s\n", v.Job, noCurve(len(facts) == 0, steps))
 			return err
 		}
 		for _, c := range all {
@@ -64,11 +65,16 @@ func metrics(env command.Env) *cobra.Command {
 	return cmd
 }
 
-func howToReport(never bool) string {
-	if !never {
-		return ""
+// noCurve says why there is nothing to draw of a job: it has reported nothing, or its steps alone,
+// of which one point is kept so far, or not what was asked for.
+func noCurve(never, steps bool) string {
+	switch {
+	case never:
+		return "has reported no values: its program says regroup.report(step=..., loss=...) in Python, elastic.Report in Go"
+	case steps:
+		return "has reported its steps alone, and has too few points for their rate: one is kept every 5 s at most"
 	}
-	return ": its program says regroup.report(step=..., loss=...) in Python, elastic.Report in Go"
+	return "has reported no such values"
 }
 
 // drawCurve draws a curve and, below it, where each generation begins. width is that of the

@@ -44,18 +44,27 @@ func Curves(facts []events.Event) []Curve {
 				points[name] = append(all, p)
 			}
 		}
-		if last, ok := before.Body.(events.JobProgressed); ok && b.Step > last.Step && e.Time.After(before.Time) {
-			rate := float64(b.Step-last.Step) / e.Time.Sub(before.Time).Seconds()
+		if last, ok := before.Body.(events.JobProgressed); ok && b.Step > last.Step && stepTime(e).After(stepTime(before)) {
+			rate := float64(b.Step-last.Step) / stepTime(e).Sub(stepTime(before)).Seconds()
 			points[StepRate] = append(points[StepRate], CurvePoint{e.Time, b.Generation, b.Step, rate, ident.NoRank})
 		}
 		before = e
 	}
-	var all []Curve
+	all := []Curve{} // not null in JSON
 	for _, name := range slices.Sorted(maps.Keys(points)) {
 		all = append(all, Curve{name, points[name]})
 	}
 	slices.SortStableFunc(all, func(a, b Curve) int { return cmp.Compare(b.computed(), a.computed()) })
 	return all
+}
+
+// stepTime is when the step of a JobProgressed was made, as far as it says so: it may be published
+// later, with the end of its job.
+func stepTime(e events.Event) time.Time {
+	if b, ok := e.Body.(events.JobProgressed); ok && !b.At.IsZero() {
+		return b.At
+	}
+	return e.Time
 }
 
 func (p CurvePoint) repeats(q CurvePoint) bool {

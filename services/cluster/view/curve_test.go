@@ -52,3 +52,16 @@ func TestCurves(t *testing.T) {
 		t.Errorf("loss: %+v", loss)
 	}
 }
+
+// TestARateIsOfTheTimesOfSteps: the last point is published with the end of the job, long after its
+// step.
+func TestARateIsOfTheTimesOfSteps(t *testing.T) {
+	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	facts := []events.Event{
+		{Time: at, Body: events.JobProgressed{Job: "j", Generation: 1, Step: 100, At: at}},
+		{Time: at.Add(30 * time.Second), Body: events.JobProgressed{Job: "j", Generation: 1, Step: 150, At: at.Add(5 * time.Second)}},
+	}
+	if all := Curves(facts); len(all) != 1 || len(all[0].Points) != 1 || all[0].Points[0].Value != 10 {
+		t.Errorf("%+v", all)
+	}
+}

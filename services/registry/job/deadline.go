@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -128,14 +129,22 @@ func (t *transition) progressed(p events.Progress) {
 	t.View.Slowest = p.Slowest
 }
 
-// catchUp records the newest step that the replica has heard: the record lags behind by up to
-// StepEvery, and a failure or an incident is published with its step.
+// catchUp records the newest step and values that the replica has heard: the record lags behind by
+// up to StepEvery, and a failure, an incident or the end is published with its step. Generations
+// shorter than that are in the job's course by this alone.
 func (t *transition) catchUp() {
+	defer t.publishProgress(false)
 	if t.in.Others == nil {
 		return
 	}
 	p, ok := t.in.Others().(events.JobProgress)
-	if !ok || p.Step == 0 || p.Generation != t.View.Generation || !p.At.After(t.View.StepAt) {
+	if !ok || p.Generation != t.View.Generation {
+		return
+	}
+	later := maps.Clone(p.Reported)
+	maps.DeleteFunc(later, func(name string, m events.Metric) bool { return !m.At.After(t.View.Reported[name].At) })
+	t.View.Reported, _ = events.MergeMetrics(t.View.Reported, later)
+	if p.Step == 0 || !p.At.After(t.View.StepAt) {
 		return
 	}
 	if p.Step > t.View.Step || t.StepGeneration < p.Generation {
@@ -173,11 +182,19 @@ func (t *transition) publishProgress(ends bool) {
 	if now.Step == last.Step && now.Value.Equal(last.Value) {
 		return
 	}
-	if every := max(StepEvery, t.now.Sub(v.Submitted)/progressPoints); !ends && t.now.Before(last.At.Add(every)) {
+	before := last.At
+	if before.IsZero() {
+		before = v.Submitted
+	}
+	if every := max(StepEvery, t.now.Sub(v.Submitted)/progressPoints); !ends && t.now.Before(before.Add(every)) {
 		return
 	}
 	t.Published = now
-	t.publish(events.JobProgressed{Job: v.Job, Generation: v.Generation, Step: v.Step, Values: v.Reported})
+	b := events.JobProgressed{Job: v.Job, Generation: v.Generation, Step: v.Step, Values: v.Reported}
+	if v.Step > 0 {
+		b.At = v.StepAt
+	}
+	t.publish(b)
 }
 
 // stepsStalled applies that a replica has received no step of a generation within the limit. It

@@ -288,6 +288,9 @@ func (m Machine) Recall(s State, e events.Event, stored time.Time) State {
 	case events.JobProgressed:
 		if b.Step > v.Step || b.Generation > t.StepGeneration {
 			v.Step, v.StepAt, v.Reported, t.StepGeneration = b.Step, e.Time, b.Values, b.Generation
+			if !b.At.IsZero() {
+				v.StepAt = b.At
+			}
 		}
 	case events.JobFailureCounted:
 		t.recallFailure(b)

@@ -196,6 +196,7 @@ func (t *transition) lateExit(b events.WorkerExited) {
 // endJob ends the job for good and drops what was kept for decisions.
 func (t *transition) endJob(s events.JobState, code errcode.Code, reason string) {
 	v := &t.View
+	t.catchUp()
 	t.publishProgress(true)
 	v.State, v.Reason, v.Code, v.Ended = s, reason, code, t.now
 	t.abortIncident()
