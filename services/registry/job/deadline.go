@@ -144,16 +144,22 @@ func (t *transition) catchUp() {
 	later := maps.Clone(p.Reported)
 	maps.DeleteFunc(later, func(name string, m events.Metric) bool { return !m.At.After(t.View.Reported[name].At) })
 	t.View.Reported, _ = events.MergeMetrics(t.View.Reported, later)
+	if p.Step == t.View.Step && p.At.Before(t.StepMade) {
+		t.StepMade = p.At
+	}
 	if p.Step == 0 || !p.At.After(t.View.StepAt) {
 		return
 	}
 	if p.Step > t.View.Step || t.StepGeneration < p.Generation {
-		t.View.Step, t.StepGeneration = p.Step, p.Generation
+		t.View.Step, t.StepGeneration, t.StepMade = p.Step, p.Generation, p.At
 	}
 	t.View.StepAt = p.At
 }
 
 func (t *transition) recordStep(g ident.Generation, step uint64) {
+	if step != t.View.Step || g > t.StepGeneration {
+		t.StepMade = t.now
+	}
 	t.View.Step, t.View.StepAt, t.StepGeneration = step, t.now, max(t.StepGeneration, g)
 }
 
@@ -192,7 +198,7 @@ func (t *transition) publishProgress(ends bool) {
 	t.Published = now
 	b := events.JobProgressed{Job: v.Job, Generation: v.Generation, Step: v.Step, Values: v.Reported}
 	if v.Step > 0 {
-		b.At = v.StepAt
+		b.At = t.StepMade
 	}
 	t.publish(b)
 }

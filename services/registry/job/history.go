@@ -288,8 +288,8 @@ func (m Machine) Recall(s State, e events.Event, stored time.Time) State {
 	case events.JobProgressed:
 		if b.Step > v.Step || b.Generation > t.StepGeneration {
 			v.Step, v.StepAt, v.Reported, t.StepGeneration = b.Step, e.Time, b.Values, b.Generation
-			if !b.At.IsZero() {
-				v.StepAt = b.At
+			if t.StepMade = b.At; b.At.IsZero() {
+				t.StepMade = e.Time
 			}
 		}
 	case events.JobFailureCounted:

@@ -77,6 +77,7 @@ type State struct {
 	Exhaustion     *Exhaustion      `json:"exhaustion,omitempty"`
 	Stall          Stall            `json:"stall,omitzero"`            // the newest one
 	StepGeneration ident.Generation `json:"step_generation,omitempty"` // generation in which View.Step was made
+	StepMade       time.Time        `json:"step_made,omitzero"`        // when a replica has heard of View.Step first
 	Published      Published        `json:"published,omitzero"`        // the newest JobProgressed
 	// Rank 0 was ready before the seal of its generation arrived.
 	EarlyReady *events.WorkerReady `json:"early_ready,omitempty"`
