@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
@@ -30,6 +31,7 @@ type Printed struct {
 	Text   string
 	Open   bool // the next line of the source replaces it
 
+	Stored     time.Time // by the broker's clock
 	Generation ident.Generation
 	// Joint is the prefix of one line that stands for equal ones of several ranks of a generation,
 	// in their order; nil = the line is never one of those.

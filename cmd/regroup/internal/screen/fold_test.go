@@ -56,7 +56,19 @@ func TestFold(t *testing.T) {
 		},
 		"behind another one of its rank": {
 			slices.Concat(all([]int{0, 1, 2}, "a"), all([]int{3}, "own"), all([]int{3}, "a")),
-			[]string{"[node-a r0 g1] a", "[node-a r1 g1] a", "[node-a r2 g1] a", "[node-a r3 g1] own", "[node-a r3 g1] a"},
+			[]string{"[node-a r3 g1] own", "[r0-3 g1] a"},
+		},
+		"each behind one of its own": {
+			[]Printed{said(0, "stdout", "0"), said(0, "stdout", "a"), said(1, "stdout", "1"), said(1, "stdout", "a"), said(2, "stdout", "2"), said(2, "stdout", "a"), said(3, "stdout", "3"), said(3, "stdout", "a")},
+			[]string{"[node-a r0 g1] 0", "[node-a r1 g1] 1", "[node-a r2 g1] 2", "[node-a r3 g1] 3", "[r0-3 g1] a"},
+		},
+		"behind one that others print too": {
+			slices.Concat(all([]int{0}, "go"), all([]int{1}, "1"), all([]int{1}, "wait"), all([]int{1}, "go"), all([]int{2}, "2"), all([]int{2}, "wait"), all([]int{2}, "go"), all([]int{3, 4}, "wait"), all([]int{3, 4}, "go")),
+			[]string{"[node-a r1 g1] 1", "[node-a r2 g1] 2", "[r1-4 g1] wait", "[r0-4 g1] go"},
+		},
+		"in another order": {
+			slices.Concat(all([]int{0}, "a"), all([]int{0}, "b"), all([]int{1}, "b"), all([]int{1}, "a"), all([]int{2}, "b"), all([]int{2}, "a"), all([]int{3}, "b"), all([]int{3}, "a")),
+			[]string{"[node-a r1 g1] b", "[node-a r2 g1] b", "[node-a r3 g1] b", "[r0-3 g1] a", "[node-a r0 g1] b"},
 		},
 	} {
 		var f Fold
@@ -65,17 +77,47 @@ func TestFold(t *testing.T) {
 				t.Errorf("%s: at once %q", name, texts(early))
 			}
 		}
-		if got := texts(f.Due(t0.Add(foldWithin))); !slices.Equal(got, c.want) {
+		if got := texts(f.Due(t0.Add(foldFor))); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		if at, some := f.Deadline(); some || len(f.places) > 0 || len(f.order) > 0 {
+		if at, some := f.Deadline(); some || len(f.places) > 0 || len(f.order) > 0 || len(f.equal) > 0 {
 			t.Errorf("%s: something is left until %s", name, at)
 		}
 	}
 }
 
+// TestFoldGoesByWhenLinesWereStored: agents store what they read five times a second, so what ranks
+// print together comes over 400 ms; what is read from the store long after comes at once.
+func TestFoldGoesByWhenLinesWereStored(t *testing.T) {
+	const minute = 60_000
+	for name, c := range map[string]struct {
+		came, stored []int // milliseconds
+		want         []string
+	}{
+		"behind a tick of their agent":    {[]int{0, 1, 205, 206}, []int{0, 1, 203, 204}, []string{"[r0-3 g1] x"}},
+		"of four agents":                  {[]int{0, 130, 270, 405}, []int{0, 130, 270, 399}, []string{"[r0-3 g1] x"}},
+		"stored later":                    {[]int{0, 1, 2, 405}, []int{0, 1, 2, 401}, []string{"[node-a r0 g1] x", "[node-a r1 g1] x", "[node-a r2 g1] x", "[node-a r3 g1] x"}},
+		"too late":                        {[]int{0, 1, 2, 600}, []int{0, 1, 2, 300}, []string{"[node-a r0 g1] x", "[node-a r1 g1] x", "[node-a r2 g1] x", "[node-a r3 g1] x"}},
+		"minutes apart, and read at once": {[]int{0, 0, 0, 0}, []int{0, minute, 2 * minute, 3 * minute}, []string{"[node-a r0 g1] x", "[node-a r1 g1] x", "[node-a r2 g1] x", "[node-a r3 g1] x"}},
+		"together, and read at once":      {[]int{0, 0, 0, 0, 0}, []int{0, 1, 200, 201, minute}, []string{"[r0-3 g1] x", "[node-a r4 g1] x"}},
+	} {
+		var f Fold
+		var got []string
+		at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
+		for r, came := range c.came {
+			l := said(r, "stdout", "x")
+			l.Stored = at(c.stored[r])
+			got = append(got, texts(f.Due(at(came)))...)
+			got = append(got, texts(f.Take(l, at(came)))...)
+		}
+		if got = append(got, texts(f.Rest())...); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestFoldLosesNothing: each line of each rank is in the output once, in its rank's order, no later
-// than 200 ms after it has come.
+// than half a second after it has come.
 func TestFoldLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var f Fold
@@ -108,15 +150,16 @@ func TestFoldLosesNothing(t *testing.T) {
 				take(f.Due(now))
 			}
 			r := rapid.IntRange(0, 5).Draw(t, "rank")
-			l := said(r, "stdout", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "text"))
+			l := said(r, "stdout", rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "text"))
+			l.Stored = now.Add(-time.Duration(rapid.IntRange(0, 300).Draw(t, "on its way")) * time.Millisecond)
 			came[l.Rank] = append(came[l.Rank], l.Text)
 			times = append(times, now)
 			take(f.Take(l, now))
-			for len(times) > 0 && !times[0].Add(foldWithin).After(now) {
+			for len(times) > 0 && !times[0].Add(foldFor).After(now) {
 				times = times[1:]
 			}
 			if left := count(); left > len(times) {
-				t.Fatalf("%d are held back, %d have come within %s", left, len(times), foldWithin)
+				t.Fatalf("%d are held back, %d have come within %s", left, len(times), foldFor)
 			}
 		}
 		take(f.Rest())

@@ -65,7 +65,7 @@ func (s *Sticky) awake() {
 		return
 	}
 	f.waits = true
-	wait.After(max(0, min(at.Sub(s.now()), foldWithin)), func() {
+	wait.After(max(0, min(at.Sub(s.now()), foldFor)), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		f.waits = false

@@ -93,7 +93,7 @@ func (p Palette) Output(s string) string { return escape.Output(s, p.On) }
 
 // Line returns a line of output with its prefix.
 func (p Palette) Line(l view.Line) Printed {
-	x := Printed{Of: l.Source(), Rank: l.Rank, Prefix: p.Prefix(l.Place, l.Rank, l.Generation) + " ", Text: p.Output(l.Text), Open: l.Open, Generation: l.Generation}
+	x := Printed{Of: l.Source(), Rank: l.Rank, Prefix: p.Prefix(l.Place, l.Rank, l.Generation) + " ", Text: p.Output(l.Text), Open: l.Open, Stored: l.Time, Generation: l.Generation}
 	if l.Rank >= 0 && l.Generation > 0 {
 		x.Joint = func(ranks []ident.Rank) string {
 			return p.Head(fmt.Sprintf("[r%s %s]", english.Ranges(len(ranks), func(i int) int { return int(ranks[i]) }), l.Generation)) + " "
