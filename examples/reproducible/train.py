@@ -50,7 +50,7 @@ def train(state):
             x, y = batch(state.step, micro_batch)
             loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        gradients.clip_grad_norm_(1.0)
         optimizer.step()
         state.step += 1
         state.commit()

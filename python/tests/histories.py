@@ -13,7 +13,7 @@ import pickle
 import random
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
 
@@ -71,6 +71,11 @@ def digest(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> str:
     tensors = list(model.state_dict().values())
     for p in model.parameters():
         tensors += [v for _, v in sorted(optimizer.state[p].items()) if isinstance(v, torch.Tensor)]
+    return digest_of(tensors)
+
+
+def digest_of(tensors: Iterable[torch.Tensor]) -> str:
+    """A hash of tensors."""
     return hashlib.sha256(b"".join(t.detach().contiguous().numpy().tobytes() for t in tensors)).hexdigest()
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Tuple
+import functools
+from typing import Any, Callable, Iterable, NamedTuple, Tuple
 
 import torch
 from torch import nn
 
 
 class Training(NamedTuple):
-    """Makes a model and its optimizer; computes the loss of a micro-batch."""
+    """A model, its optimizer, and the loss of a micro-batch."""
 
-    make: Callable[[], Tuple[nn.Module, torch.optim.Optimizer]]
+    model: Callable[[], nn.Module]
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
     loss: Callable[[nn.Module, int, int], torch.Tensor]
     micro_batches: int
     clip: float = 0.0
+
+    def make(self) -> Tuple[nn.Module, torch.optim.Optimizer]:
+        model = self.model()
+        return model, self.optimizer(model.parameters())
 
 
 def data(step: int, micro_batch: int) -> torch.Generator:
@@ -22,7 +28,7 @@ def data(step: int, micro_batch: int) -> torch.Generator:
     return torch.Generator().manual_seed(step * 1000 + micro_batch)
 
 
-def convolutional() -> Tuple[nn.Module, torch.optim.Optimizer]:
+def convolutional() -> nn.Module:
     torch.manual_seed(0)
     layers = (
         nn.Conv2d(1, 6, 3, stride=2),
@@ -32,8 +38,7 @@ def convolutional() -> Tuple[nn.Module, torch.optim.Optimizer]:
         nn.Flatten(),
         nn.Linear(54, 10),
     )
-    model = nn.Sequential(*layers)
-    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return nn.Sequential(*layers)
 
 
 def digits_loss(model: nn.Module, step: int, micro_batch: int) -> torch.Tensor:
@@ -59,10 +64,9 @@ class Characters(nn.Module):
         return self.out(self.block(self.token(x) + self.place(torch.arange(length)), src_mask=mask, is_causal=True))
 
 
-def characters() -> Tuple[nn.Module, torch.optim.Optimizer]:
+def characters() -> nn.Module:
     torch.manual_seed(0)
-    model = Characters()
-    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+    return Characters()
 
 
 def characters_loss(model: nn.Module, step: int, micro_batch: int) -> torch.Tensor:
@@ -71,6 +75,6 @@ def characters_loss(model: nn.Module, step: int, micro_batch: int) -> torch.Tens
 
 
 TRAININGS: dict[str, Any] = {
-    "convolutional": Training(convolutional, digits_loss, 6),
-    "characters": Training(characters, characters_loss, 7, clip=0.5),
+    "convolutional": Training(convolutional, functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9), digits_loss, 6),
+    "characters": Training(characters, functools.partial(torch.optim.AdamW, lr=0.01), characters_loss, 7, clip=0.5),
 }

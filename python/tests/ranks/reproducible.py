@@ -1,5 +1,6 @@
 """Gradients that do not depend on who computes what, on gloo."""
 
+import importlib.util
 import math
 from fractions import Fraction
 
@@ -10,11 +11,12 @@ from torch.nn.parallel import DistributedDataParallel
 from regroup.errors import DivergedError, InvalidArgumentError, RegroupError
 from regroup.torch.reproducible import GradientAccumulator, allreduce_hook
 
-from ..histories import digest
+from ..histories import digest, digest_of
 from ..trainings import TRAININGS
 
 dist.init_process_group("gloo")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
+SHARDS = importlib.util.find_spec("torch.distributed.fsdp._fully_shard") is not None  # since torch 2.6
 GROUPS = [dist.new_group(list(range(n))) for n in range(1, SIZE + 1)]
 
 
@@ -118,6 +120,66 @@ def case_groups_of_any_size():
         hashes.append(train(name, None, lambda net: DistributedDataParallel(net, broadcast_buffers=False)))
         assert len(set(hashes)) == 1, hashes
         alike(hashes[0])
+
+
+def sharded(name):
+    """The hash of a model that is dealt to all ranks, after its training."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    training, mesh = TRAININGS[name], init_device_mesh("cpu", (SIZE,))
+    net = training.model()
+    for child in net.children():
+        if len(list(child.parameters())):
+            fully_shard(child, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    optimizer = training.optimizer(net.parameters())
+    accumulator = GradientAccumulator(net, training.micro_batches, seed=2)
+    for step in range(5):
+        for m in accumulator.micro_batches(step):
+            training.loss(net, step, m).backward()
+        accumulator.clip_grad_norm_(0.5)
+        optimizer.step()
+    tensors = list(net.state_dict().values())
+    tensors += [v for p in net.parameters() for _, v in sorted(optimizer.state[p].items())]
+    return digest_of(t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors)
+
+
+def case_sharded_models():
+    """fully_shard changes nothing: the bits are those of a model that each rank has."""
+    if not SHARDS:
+        return
+    for name in TRAININGS:
+        training = TRAININGS[name]
+        net, optimizer = training.make()
+        accumulator = GradientAccumulator(net, training.micro_batches, seed=2, group=GROUPS[0] if RANK == 0 else None)
+        if RANK == 0:
+            for step in range(5):
+                for m in accumulator.micro_batches(step):
+                    training.loss(net, step, m).backward()
+                accumulator.clip_grad_norm_(0.5)
+                optimizer.step()
+            want = digest(net, optimizer)
+        got = alike(sharded(name))
+        if RANK == 0:
+            assert got == want, name
+
+
+def case_clipping():
+    """As PyTorch's, within what a float can tell, and the norm is known before."""
+    training = TRAININGS["characters"]
+    net, _ = training.make()
+    accumulator = GradientAccumulator(net, 6, seed=2)
+    for m in accumulator.micro_batches(0):
+        training.loss(net, 0, m).backward()
+    gradients = [p.grad.clone() for p in net.parameters()]
+    want = torch.linalg.vector_norm(torch.cat([g.double().flatten() for g in gradients])).item()
+    assert accumulator.clip_grad_norm_(2 * want) == accumulator.clip_grad_norm_(2 * want)
+    assert all(torch.equal(p.grad, g) for p, g in zip(net.parameters(), gradients))
+    got = accumulator.clip_grad_norm_(want / 3)
+    assert math.isclose(got, want, rel_tol=1e-12), (got, want)
+    after = torch.linalg.vector_norm(torch.cat([p.grad.double().flatten() for p in net.parameters()])).item()
+    assert math.isclose(after, want / 3, rel_tol=1e-6), (after, want / 3)
 
 
 def case_the_hook_does_not_see_the_order():

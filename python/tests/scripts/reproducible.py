@@ -2,7 +2,7 @@
 
 RECORDS is a folder in which each worker records the micro-batches that it has computed, and its death. DEATHS is how
 likely it is to kill itself at each of several places of a step, in a generation of more than one. BACKEND is that of
-torch.distributed, or empty for none.
+torch.distributed, or empty for none; TRAINING one of tests.trainings; with SHARDED=1 its model is dealt to the ranks.
 """
 
 import os
@@ -10,12 +10,13 @@ import random
 import signal
 
 import torch
+import torch.distributed as dist
 
 import regroup
 import regroup.torch as hvd
 from regroup.torch.reproducible import GradientAccumulator
 
-from tests.histories import digest
+from tests.histories import digest_of
 from tests.trainings import TRAININGS
 
 torch.set_num_threads(1)
@@ -23,10 +24,7 @@ if os.environ["BACKEND"]:
     hvd.follow(os.environ["BACKEND"])
 else:
     hvd.init()
-training, dice = TRAININGS["convolutional"], random.Random(os.urandom(8))
-model, optimizer = training.make()
-gradients = GradientAccumulator(model, training.micro_batches, seed=5)
-state = hvd.elastic.TorchState(model=model, optimizer=optimizer, gradients=gradients, step=0)
+training, dice = TRAININGS[os.environ["TRAINING"]], random.Random(os.urandom(8))
 record = open(os.path.join(os.environ["RECORDS"], str(os.getpid())), "w", buffering=1, encoding="utf-8")
 
 
@@ -36,24 +34,59 @@ def reach(_=None):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-for p in model.parameters():
-    p.register_post_accumulate_grad_hook(reach)
+def parts_of(model):
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(reach)
+    optimizer = training.optimizer(model.parameters())
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "gradients": GradientAccumulator(model, training.micro_batches, seed=5),
+    }
+
+
+def build(fresh):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, mesh = training.model(), init_device_mesh("cpu", (dist.get_world_size(),))
+    for child in model.children():
+        if len(list(child.parameters())):
+            fully_shard(child, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return parts_of(model)
+
+
+if os.environ.get("SHARDED"):
+    state = hvd.elastic.TorchState(build=build, copies=1, step=0)
+else:
+    state = hvd.elastic.TorchState(**parts_of(training.model()), step=0)
+
+
+def weights():
+    """All parameters and buffers, and what the optimizer has of them."""
+    tensors = list(state.model.state_dict().values())
+    for p in state.model.parameters():
+        tensors += [v for _, v in sorted(state.optimizer.state[p].items()) if isinstance(v, torch.Tensor)]
+    return digest_of([t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors])
 
 
 @hvd.elastic.run
 def train(state):
     while state.step < int(os.environ["STEPS"]):
-        for m in gradients.micro_batches(state.step):
+        for m in state.gradients.micro_batches(state.step):
             reach()
-            training.loss(model, state.step, m).backward()
+            training.loss(state.model, state.step, m).backward()
             print("computes", state.step, m, file=record)
         reach()
-        optimizer.step()
+        if training.clip:
+            state.gradients.clip_grad_norm_(training.clip)
+        state.optimizer.step()
         reach()
         state.step += 1
         state.commit()
         reach()
-    print(f"ends size={hvd.size()} gen={regroup.generation()} hash={digest(model, optimizer)}", flush=True)
+    print(f"ends size={hvd.size()} gen={regroup.generation()} hash={weights()}", flush=True)
 
 
 train(state)

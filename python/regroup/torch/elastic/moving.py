@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Iterable, Iterator, List
+from typing import Any, Iterable, List
 
 import torch
 
-from .. import replicas
+from ..parameter_groups import parameter_groups
 from . import layout
 from .arena import tensor_of
 
@@ -33,7 +33,7 @@ class Movable:
 def movable(models: Iterable[torch.nn.Module], tensors: Iterable[torch.Tensor]) -> List[Movable]:
     """The parts of the tensors of models that can be moved: they are all that is in their storage, and nothing
     else uses it, like a view that build has made."""
-    params = {id(p.sharded_param): p for model in models for p in _params(model)}
+    params = {id(p.sharded_param): p for model in models for _, g in parameter_groups(model) for p in g.fsdp_params}
     candidates = ((t, params.get(id(t))) for t in tensors if layout.dtensor(t))
     return [Movable(tensor, param) for tensor, param in candidates if _alone(layout.local(tensor), param)]
 
@@ -47,14 +47,3 @@ def _alone(local: torch.Tensor, param: Any) -> bool:
     if param is not None and param._sharded_param_data.data_ptr() == local.data_ptr():
         users |= {id(t) for t in (param._sharded_param_data, param._sharded_param_data._base) if t is not None}
     return torch._C._storage_Use_Count(storage._cdata) == len(users) + 1  # and this function
-
-
-def _params(model: torch.nn.Module) -> Iterator[Any]:
-    """What fully_shard knows of each parameter that it has divided."""
-    for module in model.modules():
-        if replicas.divides(type(module)) == "FSDPModule":
-            state = module._get_fsdp_state()  # type: ignore[operator]
-            groups = getattr(state, "_fsdp_param_groups", None)
-            for group in [state._fsdp_param_group] if groups is None else groups:
-                if group is not None:
-                    yield from group.fsdp_params

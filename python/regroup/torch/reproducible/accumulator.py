@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ...errors import InvalidArgumentError, RegroupError
 from .. import replicas
-from . import fixed_point
+from . import fixed_point, norm
 from .buffers import Buffers
 from .dealing import Dealing
 from .randomness import seed_all, seed_of
 from .ranks import ranks_of
-from .totals import BUCKET_BYTES, Totals
+from .replicated import BUCKET_BYTES, ReplicatedTotals
+from .sharded import ShardedTotals
 
 
 class GradientAccumulator:
@@ -53,7 +54,6 @@ class GradientAccumulator:
             raise InvalidArgumentError(
                 f"micro_batches is {micro_batches!r}: it is the number of them in a step, 1 or more"
             )
-        replicas.check_whole("model", model)
         self._ddp = model if isinstance(model, DistributedDataParallel) else None
         module = model.module if self._ddp is not None else model
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -63,9 +63,14 @@ class GradientAccumulator:
         self._count, self._seed = micro_batches, seed
         if group is None and self._ddp is not None:
             group = self._ddp.process_group
-        device = self._parameters[0].device
-        self._ranks = ranks_of(group, device)
-        self._totals = Totals(self._parameters, bucket_bytes)
+        self._device = self._parameters[0].device
+        self._ranks = ranks_of(group, self._device)
+        self._sharded = any(replicas.divides(type(m)) == "FSDPModule" for m in module.modules())
+        if self._sharded:
+            self._totals: Any = ShardedTotals(module, self._parameters, self._names, self._arrived)
+        else:
+            replicas.check_whole("model", model)
+            self._totals = ReplicatedTotals(self._parameters, self._names, self._arrived, bucket_bytes)
         self._buffers = Buffers(module)
         shapes = " ".join(f"{n} {list(p.shape)} {p.dtype}" for n, p in named)
         self._dealing = Dealing(micro_batches, f"{micro_batches} micro-batches, seed {seed}, parameters {shapes}")
@@ -75,10 +80,9 @@ class GradientAccumulator:
         self._begun: Any = None  # what state_dict was when the totals were begun
         self._now: Dict[int, torch.Tensor] = {}  # the largest in this step, on this rank
         self._adding: Optional[List[int]] = None  # the shifts; None = this pass finds the magnitudes
-        self._added: List[Tuple[int, torch.Tensor]] = []  # what the micro-batch has added, by parameter
-        self._is_last = self._inside = False
-        for i, p in enumerate(self._parameters):
-            p.register_post_accumulate_grad_hook(self._hook(i))
+        self._magnitudes: Optional[List[float]] = None  # of the gradients that the parameters have now
+        self._gradients = 0  # of the micro-batch
+        self._inside = False
 
     def micro_batches(self, step: int) -> Iterator[int]:
         """The numbers of the micro-batches that this rank computes in a step. All ranks call it with the same step. The
@@ -88,17 +92,43 @@ class GradientAccumulator:
             self._agree()
             self._adding = self._shifts()
             todo = self._dealing.share(self._ranks)
-            if not todo and self._adding is not None:
-                self._totals.begin_last(self._ranks)
-            for m in todo:
-                self._is_last = m == todo[-1]
-                self._begin(step, m)
+            for i, m in enumerate(todo):
+                self._begin(step, m, i == len(todo) - 1)
                 yield m
                 self._end(m)
+            # Where all ranks take part in each micro-batch, some compute one that does not count.
+            for m in self._dealing.fillers(self._ranks) if self._sharded else ():
+                self._begin(step, m, False, counts=False)
+                yield m
+                self._end(m, counts=False)
             if self._reduce():
                 break
         self._completed, self._inside = step, False
         seed_all(seed_of(self._seed, step, self._count))
+
+    def clip_grad_norm_(self, max_norm: float) -> float:
+        """Scales the gradients so that their 2-norm is at most max_norm; returns what it was, NaN if one is not finite.
+        torch.nn.utils.clip_grad_norm_ does the same with the whole model on each rank; of a sharded model it adds up
+        floats of all ranks, so its result depends on how many there are."""
+        if self._magnitudes is None:
+            raise RegroupError("there is no gradient to clip: call it after the loop over the micro-batches")
+        if not all(map(math.isfinite, self._magnitudes)):
+            return math.nan
+        bounds = [m if m > 0 else 1.0 for m in self._magnitudes]
+        counts = [p.numel() for p in self._parameters]
+        sums = torch.zeros(len(bounds), 2, dtype=torch.int64, device=self._device)
+        locals_ = [None if p.grad is None else self._totals.local(p.grad) for p in self._parameters]
+        for i, gradient in enumerate(locals_):
+            if gradient is not None:
+                sums[i] = norm.squares(gradient, bounds[i], counts[i])
+        if self._sharded:
+            self._ranks.start_sum(sums).wait()
+        before = norm.total(sums.tolist(), bounds, counts)
+        if before > max_norm:
+            for gradient in locals_:
+                if gradient is not None:
+                    gradient.mul_(max_norm / before)
+        return before
 
     def state_dict(self) -> Dict[str, Any]:
         """What the next step needs."""
@@ -128,7 +158,8 @@ class GradientAccumulator:
             raise InvalidArgumentError(
                 f"step {step} comes after step {self._completed}, which is complete: numbers of steps grow"
             )
-        self._interrupted()
+        self._totals.interrupted()
+        self._magnitudes = None
         begun = (self._completed, self._last)
         if step != self._dealing.step or begun != self._begun:
             self._begun, self._found = begun, None
@@ -138,14 +169,6 @@ class GradientAccumulator:
         else:
             self._buffers.restore()
         self._inside = True
-
-    def _interrupted(self) -> None:
-        """Takes back what an unfinished micro-batch has added."""
-        self._totals.abandon()
-        for member, gradient in self._added:
-            if self._adding is not None:
-                self._totals.take_back(member, gradient, self._adding[member])
-        self._added.clear()
 
     def _agree(self) -> None:
         """Agrees with a new generation on who computes what, and on the magnitudes that a pass has found."""
@@ -158,7 +181,7 @@ class GradientAccumulator:
             return
         none = [fixed_point.ABSENT] * len(self._parameters)
         found = self._found if self._found is not None and agreement.keeps else none
-        most = torch.tensor(found, device=self._parameters[0].device)
+        most = torch.tensor(found, device=self._device)
         self._ranks.greatest(most)
         self._found = most.tolist()
 
@@ -175,42 +198,29 @@ class GradientAccumulator:
         most = max(known)
         return [fixed_point.shift_for(m if m > 0 else most, self._count) for m in known]
 
-    def _begin(self, step: int, micro_batch: int) -> None:
-        for p in self._parameters:
-            p.grad = None
+    def _begin(self, step: int, micro_batch: int, last: bool, counts: bool = True) -> None:
+        if self._sharded:
+            self._totals.begin(self._adding, counts)
+        else:
+            self._totals.begin(self._adding, self._ranks if last else None)
         if self._ddp is not None:
             self._ddp.require_backward_grad_sync = self._ddp.require_forward_param_sync = False
+        self._gradients = 0
         seed_all(seed_of(self._seed, step, micro_batch))
-        if self._is_last and self._adding is not None:
-            self._totals.begin_last(self._ranks)
 
-    def _end(self, micro_batch: int) -> None:
-        if not self._added:
-            raise RegroupError(f"micro-batch {micro_batch} has made no gradient: call backward() in the loop")
-        self._buffers.ended(micro_batch)
-        self._dealing.done(micro_batch)
-        self._added.clear()
-
-    def _hook(self, member: int) -> Any:
-        def arrived(parameter: torch.Tensor) -> None:
-            if self._inside:
-                self._add(member, parameter)
-
-        return arrived
-
-    def _add(self, member: int, parameter: torch.Tensor) -> None:
-        gradient, parameter.grad = parameter.grad, None
-        if gradient.layout is not torch.strided:
-            raise InvalidArgumentError(f"the gradient of {self._names[member]} is sparse: make it dense (sparse=False)")
-        self._added.append((member, gradient))
-        if self._adding is None:
-            size = fixed_point.magnitude(gradient)
-        else:
-            size = self._totals.add(member, gradient, self._adding[member])
+    def _arrived(self, member: int, size: torch.Tensor) -> None:
+        """Notes the magnitude of a parameter's gradient."""
         before = self._now.get(member)
         self._now[member] = size if before is None else torch.maximum(before, size)
-        if self._adding is not None:
-            self._totals.arrived(member)
+        self._gradients += 1
+
+    def _end(self, micro_batch: int, counts: bool = True) -> None:
+        self._totals.end()
+        if counts and self._gradients == 0:
+            raise RegroupError(f"micro-batch {micro_batch} has made no gradient: call backward() in the loop")
+        self._buffers.ended(micro_batch if counts else None)
+        if counts:
+            self._dealing.done(micro_batch)
 
     def _reduce(self) -> bool:
         """Adds up what the ranks have; False if the micro-batches must be computed again, with other shifts."""
@@ -218,9 +228,8 @@ class GradientAccumulator:
         if shifts is not None:
             self._totals.finish(self._ranks)
         absent = torch.full((), fixed_point.ABSENT)
-        device = self._parameters[0].device
-        row = [self._now.get(i, absent).to(device) for i in range(len(self._parameters))]
-        row += [torch.full((), float(c), device=device) for c in self._buffers.changed]
+        row = [self._now.get(i, absent).to(self._device) for i in range(len(self._parameters))]
+        row += [torch.full((), float(c), device=self._device) for c in self._buffers.changed]
         most = torch.stack(row)
         self._ranks.greatest(most)
         values = most.tolist()
@@ -244,5 +253,5 @@ class GradientAccumulator:
             else:
                 p.grad = torch.full_like(p, math.nan)
         self._buffers.finish(self._ranks, changed)
-        self._last, self._found = now, None
+        self._last, self._found, self._magnitudes = now, None, magnitudes
         return True

@@ -25,8 +25,8 @@ class Buffers:
         self._first = None
         self.changed = [False] * len(self._buffers)
 
-    def ended(self, micro_batch: int) -> None:
-        """Notes what a micro-batch has made of them, and puts back what they were before."""
+    def ended(self, micro_batch: Optional[int]) -> None:
+        """Notes what a micro-batch has made of them, None if it does not count, and puts back what they were before."""
         if micro_batch == 0:
             self._first = [b.detach().clone() for b in self._buffers]
         self.restore()

@@ -86,6 +86,11 @@ class Dealing:
         """What this rank has to compute, of what was not computed when the members changed last."""
         return share(self._left, ranks.rank, ranks.size)
 
+    def fillers(self, ranks: Ranks) -> List[int]:
+        """What this rank computes once more, because others have one more to compute."""
+        shares = [len(share(self._left, r, ranks.size)) for r in range(ranks.size)]
+        return self._left[:1] * (max(shares) - shares[ranks.rank])
+
     def check(self, ranks: Ranks) -> None:
         """Makes sure that the ranks have computed each micro-batch once."""
         counts = torch.tensor([int(m in self._done) for m in range(self._count)])
