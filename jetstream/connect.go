@@ -11,6 +11,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -30,6 +31,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/presence"
+	"github.com/regroup-io/regroup/jetstream/refusal"
 	"github.com/regroup-io/regroup/jetstream/server"
 )
 
@@ -72,7 +74,7 @@ type Conn struct {
 	js      js.JetStream
 	log     *slog.Logger
 	state   *state
-	refused *refusals
+	refused refusal.Subjects
 	link    counted
 	failed  atomic.Pointer[error] // of the last attempt to connect; nil after a connection
 	clock   clock
@@ -83,9 +85,10 @@ type Conn struct {
 	refusals  atomic.Int64           // how often a server has refused the user since the last connection
 }
 
-// Connect waits until the connection is established, or ctx ends: Unavailable with the last reason.
+// Connect waits until the connection is established, a server refuses the user, or ctx ends:
+// Unavailable with the last reason.
 func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
-	c := &Conn{opt: o, log: o.Logger, state: newState(), refused: newRefusals(), dialer: presence.Dialer{Timeout: connectTimeout}}
+	c := &Conn{opt: o, log: o.Logger, state: newState(), dialer: presence.Dialer{Timeout: connectTimeout}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -114,40 +117,76 @@ func Connect(ctx context.Context, o ConnectOptions) (*Conn, error) {
 	return c, nil
 }
 
-// begin makes the first attempt with each server in turn, and abandons it when ctx ends: a server
-// that accepts a connection and sends nothing delays it.
+// begin tries the servers in turn until one admits the user. A refusal ends it: unlike the absence
+// of a server it does not pass by itself.
 func (c *Conn) begin(ctx context.Context) (*nats.Conn, error) {
+	o := nats.GetDefaultOptions()
+	for s := range strings.SplitSeq(c.opt.URL, ",") {
+		if s = strings.TrimSuffix(strings.TrimSpace(s), "/"); s != "" {
+			o.Servers = append(o.Servers, s)
+		}
+	}
+	for _, set := range c.options(c.opt) {
+		if err := set(&o); err != nil {
+			return nil, c.unusable(err)
+		}
+	}
+	for {
+		nc, err := attempt(ctx, o)
+		if err == nil {
+			return nc, nil
+		}
+		if bad, is := errors.AsType[*url.Error](err); is && bad.Op == "parse" {
+			return nil, c.unusable(err)
+		}
+		if ctx.Err() != nil {
+			return nil, c.unreached(context.Cause(ctx))
+		}
+		if cause := c.dialer.Failed(); errors.Is(err, nats.ErrNoServers) && cause != nil {
+			err = cause
+		}
+		if c.failed.Store(&err); refusal.OfUser(err) || !c.state.pause(ctx, reconnectWait+rand.N(c.jitter())) {
+			return nil, c.unreached(context.Cause(ctx))
+		}
+	}
+}
+
+// attempt tries each server once, and is abandoned when ctx ends: a server that accepts a
+// connection and sends nothing delays it.
+func attempt(ctx context.Context, o nats.Options) (*nats.Conn, error) {
 	type made struct {
 		nc  *nats.Conn
 		err error
 	}
 	ch := make(chan made, 1)
 	go func() {
-		nc, err := nats.Connect(c.opt.URL, c.options(c.opt)...)
+		nc, err := o.Connect()
 		ch <- made{nc, err}
 	}()
 	select {
 	case m := <-ch:
-		if m.err != nil {
-			return nil, errcode.Errorf(errcode.Invalid, "connect to NATS at %s: %w", redacted(c.opt), m.err)
-		}
-		return m.nc, nil
+		return m.nc, m.err
 	case <-ctx.Done():
 		go func() {
 			if m := <-ch; m.nc != nil {
 				m.nc.Close()
 			}
 		}()
-		return nil, c.unreached(context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
+}
+
+// unusable returns the error of options with which no attempt is made.
+func (c *Conn) unusable(err error) error {
+	return errcode.Errorf(errcode.Invalid, "connect to NATS at %s: %w", redacted(c.opt), err)
 }
 
 // unreached returns the error of a connection that was not established before ctx ended.
 func (c *Conn) unreached(err error) error {
 	if last := c.failed.Load(); last != nil {
 		err = *last
-		if refusedUser(err) {
-			return errcode.Errorf(errcode.Unavailable, "the NATS server at %s %w: %w", redacted(c.opt), ErrRefused, err)
+		if refusal.OfUser(err) {
+			return errcode.Errorf(errcode.Unavailable, "the NATS server at %s %w: %s (%w)", redacted(c.opt), ErrRefused, c.opt.why(), err)
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: nothing was received from there in the time given", redacted(c.opt))
@@ -155,22 +194,20 @@ func (c *Conn) unreached(err error) error {
 	return errcode.Errorf(errcode.Unavailable, "no NATS server answers at %s: %w", redacted(c.opt), err)
 }
 
+// jitter returns the maximum random part of the time between two attempts.
+func (c *Conn) jitter() time.Duration { return cmp.Or(c.opt.Jitter, 250*time.Millisecond) }
+
 func (c *Conn) options(o ConnectOptions) []nats.Option {
-	jitter := o.Jitter
-	if jitter == 0 {
-		jitter = 250 * time.Millisecond
-	}
 	opts := []nats.Option{
 		nats.Name(o.Name),
 		nats.MaxReconnects(-1),
-		nats.RetryOnFailedConnect(true),
 		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end the process
 		nats.CustomReconnectDelay(func(rounds int) time.Duration {
 			wait := reconnectWait
 			if c.refusals.Load() > 0 {
 				wait = min(wait<<min(rounds, 16), refusedWait)
 			}
-			return wait + rand.N(jitter)
+			return wait + rand.N(c.jitter())
 		}),
 		nats.Timeout(connectTimeout),
 		nats.DrainTimeout(drainLimit),
@@ -234,14 +271,14 @@ func (c *Conn) dialOptions(o ConnectOptions) (opts []nats.Option) {
 // asyncError logs errors that no call returns. The server does not answer a publish that it does
 // not permit: only this handler learns of it, and passes it to the waiting call by refused.
 func (c *Conn) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
-	if refusedUser(err) {
+	if refusal.OfUser(err) {
 		if c.refusals.Add(1) == 1 {
-			c.log.Error("the NATS server "+ErrRefused.Error(), "reason", err.Error())
+			c.log.Error("the NATS server "+ErrRefused.Error()+": "+c.opt.why(), "reason", err.Error())
 		}
 		return
 	}
 	if errors.Is(err, nats.ErrPermissionViolation) {
-		c.refused.note(err.Error())
+		c.refused.Note(err.Error())
 		level, reason := slog.LevelError, err.Error()
 		if before := c.forbidden.Swap(&reason); before != nil && *before == reason { // such as a signal that is sent again and again
 			level = slog.LevelDebug
@@ -323,14 +360,6 @@ func redacted(o ConnectOptions) string {
 	return strings.Join(out, ",")
 }
 
-// refusedSubject extracts the subject from the server's message: Permissions Violation for Publish
-// to "a.b".
-func refusedSubject(sentence string) string {
-	_, rest, _ := strings.Cut(sentence, `"`)
-	subject, _, _ := strings.Cut(rest, `"`)
-	return subject
-}
-
 // identify determines who a connection inside the process is, and who one is that knows a secret.
 func (o *ConnectOptions) identify() error {
 	u, err := url.Parse(o.URL)
@@ -345,6 +374,20 @@ func (o *ConnectOptions) identify() error {
 		o.own = server.User{Name: server.SecretUser, Password: o.Secret}
 	}
 	return nil
+}
+
+// why says what is wrong with who this process says it is, or what it does not say.
+func (o ConnectOptions) why() string {
+	u, err := url.Parse(o.URL)
+	switch {
+	case o.Credentials != "":
+		return o.Credentials + " is revoked, has expired, or is of another cluster"
+	case err == nil && u.User != nil:
+		return "it has no such user, or the user has another password"
+	case o.own.Name == server.SecretUser:
+		return "REGROUP_SECRET is not what it was where the server was started"
+	}
+	return "it asks for credentials, and none are given: set REGROUP_SECRET to what it was where the server was started, or name those of regroup auth (--creds, --auth, a context; an agent: --join)"
 }
 
 // inboxPrefix returns the prefix of the subjects of replies.

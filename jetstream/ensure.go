@@ -218,7 +218,7 @@ func (p brokers) StreamInfo(ctx context.Context, stream string) (*js.StreamInfo,
 // refused once for each connection: the server answers such a request with silence.
 func (p brokers) ConsumerInfo(ctx context.Context, stream, name string) (*js.ConsumerInfo, error) {
 	subject := js.DefaultAPIPrefix + "CONSUMER.INFO." + stream + "." + name
-	if p.c.refused.since(subject, time.Time{}) {
+	if p.c.refused.Since(subject, time.Time{}) {
 		return nil, errcode.Errorf(errcode.Invalid, "this NATS user may not ask about the consumer %s: its credentials are older than the permission, rotate them", name)
 	}
 	return request(ctx, p.c, "look at consumer "+name+" of "+stream, subject, func(ctx context.Context) (*js.ConsumerInfo, error) {

@@ -56,9 +56,3 @@ func TestErrorsOfTheLibraryAreConverted(t *testing.T) {
 		t.Error("nil became an error")
 	}
 }
-
-func TestRefusedSubject(t *testing.T) {
-	if got := refusedSubject(`nats: permissions violation: Permissions Violation for Publish to "a.b"`); got != "a.b" {
-		t.Errorf("got %q", got)
-	}
-}

@@ -17,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/jetstream/presence"
+	"github.com/regroup-io/regroup/jetstream/refusal"
 	"github.com/regroup-io/regroup/jetstream/server"
 )
 
@@ -65,12 +66,10 @@ func (p links) Ends(ctx context.Context, fn func(broker.Link), ready func()) err
 	if err != nil {
 		return err
 	}
-	s := &Conn{opt: o, log: p.c.log, state: newState(), refused: newRefusals(), dialer: presence.Dialer{Timeout: connectTimeout}}
-	// The first attempt must not be retried in the background: a wrong password must be reported.
-	opts := append(s.options(o), nats.RetryOnFailedConnect(false))
-	if s.nc, err = nats.Connect(o.URL, opts...); err != nil {
+	s := &Conn{opt: o, log: p.c.log, state: newState(), dialer: presence.Dialer{Timeout: connectTimeout}}
+	if s.nc, err = nats.Connect(o.URL, s.options(o)...); err != nil {
 		code := errcode.Unavailable
-		if refusedUser(err) {
+		if refusal.OfUser(err) {
 			code = errcode.NotFound
 		}
 		return errcode.Errorf(code, "connect to the system account of NATS as %q: %w", cmp.Or(o.own.Name, o.Credentials), err)
@@ -165,7 +164,7 @@ func (p links) Majority(ctx context.Context, bucket string, fn func(asked time.T
 			switch {
 			case p.Alone():
 				fn(time.Time{}, true)
-			case p.c.refused.since(access.BrokersAlive, began):
+			case p.c.refused.Since(access.BrokersAlive, began):
 				cancel(errcode.Errorf(errcode.NotFound, "the brokers do not let this user ask which of them are there: let it publish to %s", access.BrokersAlive))
 			case p.c.nc.IsConnected():
 				_ = p.c.nc.PublishRequest(access.BrokersAlive, q.Ask(now), []byte(`{"include_unused":true}`)) // or the next one

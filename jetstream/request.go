@@ -38,7 +38,7 @@ func (c *Conn) attempt(ctx context.Context, what, subject string, limit time.Dur
 		return nil
 	case answered(err):
 		return coded(what, err)
-	case c.refused.since(subject, began):
+	case c.refused.Since(subject, began):
 		return errcode.Errorf(errcode.Invalid, "%s: this NATS user may not publish to %s", what, subject)
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return errcode.Errorf(errcode.Unavailable, "%s: no answer in the time given: %w", what, context.Cause(ctx))

@@ -3,7 +3,6 @@ package jetstream
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream/identity"
+	"github.com/regroup-io/regroup/jetstream/refusal"
 )
 
 // state is the state of the connection. It counts connects, so that a watcher that missed a short
@@ -110,59 +110,12 @@ func errClosed() error {
 	return errcode.Errorf(errcode.Unavailable, "the connection to NATS was closed by this process")
 }
 
-// refusals records the subjects for which the server recently refused permission.
-type refusals struct {
-	mu sync.Mutex
-	at map[string]time.Time
-}
-
-// maxRefusals limits their number; one is enough to detect a wrong permission.
-const maxRefusals = 64
-
-func newRefusals() *refusals { return &refusals{at: map[string]time.Time{}} }
-
-func (r *refusals) note(sentence string) {
-	if !strings.Contains(strings.ToLower(sentence), "publish") {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	subject := refusedSubject(sentence)
-	if _, known := r.at[subject]; known || len(r.at) < maxRefusals {
-		r.at[subject] = time.Now()
-	}
-}
-
-// since reports whether a publish to subject was refused after t.
-func (r *refusals) since(subject string, t time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, ok := r.at[subject]
-	return ok && !at.Before(t)
-}
-
-// forget makes the next request to each subject try again: the user may have got new permissions.
-func (r *refusals) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.at)
-}
-
 // ErrRefused is in the error of a connection that the server refuses to this user.
-var ErrRefused = errors.New("refuses the credentials: they are revoked, have expired, or are of another cluster")
-
-// refusedUser reports whether an attempt to connect has failed for who made it.
-func refusedUser(err error) bool {
-	if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) {
-		return true
-	}
-	// What the server says to the first message of a connection is an error of no type.
-	return strings.Contains(strings.ToLower(err.Error()), "authorization violation")
-}
+var ErrRefused = errors.New("refuses this user")
 
 // admitted forgets what earlier connections, or attempts to connect, were refused.
 func (c *Conn) admitted() {
-	c.refused.forget()
+	c.refused.Forget()
 	c.dialer.Reset()
 	c.failed.Store(nil)
 	c.refusals.Store(0)
@@ -196,7 +149,7 @@ func (c *Conn) renewing() {
 			if err := c.Reconnect(); err != nil {
 				return // it is closed
 			}
-		case !tried && (refusedUser(err) || errcode.Of(err) == errcode.Invalid):
+		case !tried && (refusal.OfUser(err) || errcode.Of(err) == errcode.Invalid):
 			c.creds.Refuse(text)
 			c.log.Error("the credentials have changed, and the connection keeps the old ones: the new ones are not usable", "file", c.creds.Path, "reason", err.Error())
 		}

@@ -30,6 +30,7 @@ type Dialer struct {
 
 	mu       sync.Mutex
 	attempts map[string]dialAttempt // since the last connection
+	failed   error                  // of the last attempt
 }
 
 type dialAttempt struct {
@@ -46,8 +47,15 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	if d.attempts == nil {
 		d.attempts = map[string]dialAttempt{}
 	}
-	d.attempts[address] = dialAttempt{began: began, refused: errors.Is(err, syscall.ECONNREFUSED)}
+	d.attempts[address], d.failed = dialAttempt{began: began, refused: errors.Is(err, syscall.ECONNREFUSED)}, err
 	return c, err
+}
+
+// Failed returns why the last attempt has failed; nil = it has not.
+func (d *Dialer) Failed() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed
 }
 
 // Reset forgets all attempts: there is a connection.

@@ -59,6 +59,7 @@ func (s *Server) admit(o Options, opts *server.Options) error {
 	}
 	s.system = System{User: cmp.Or(o.System.User, SystemUser), Password: cmp.Or(o.System.Password, rand.Text())}
 	s.inside = User{Name: SecretUser, Password: cmp.Or(o.Secret, rand.Text())}
+	opts.MaxControlLine = connectBytes // who shows credentials of another cluster is refused, and told so
 	account := server.NewAccount(server.DEFAULT_SYSTEM_ACCOUNT)
 	opts.Accounts = []*server.Account{account}
 	opts.Users = []*server.User{

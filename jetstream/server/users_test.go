@@ -1,16 +1,16 @@
 package server_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/jetstream"
+	"github.com/regroup-io/regroup/jetstream/identity"
 	"github.com/regroup-io/regroup/jetstream/jetstreamtest"
 	"github.com/regroup-io/regroup/jetstream/server"
 )
@@ -80,37 +80,51 @@ func TestAnUnclearConfigurationIsRefused(t *testing.T) {
 	}
 }
 
-// TestASecretIsAskedFor from connections through the port, and not from those inside the process.
+// TestASecretIsAskedFor from connections through the port, and not from those inside the process. A
+// connection that is refused ends at once, and says what is missing.
 func TestASecretIsAskedFor(t *testing.T) {
 	t.Parallel()
 	own, err := server.Start(server.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Secret: "of-this-test"})
 	jetstreamtest.Must(t, err)
 	t.Cleanup(own.Shutdown)
+	secret := strings.Replace(own.ClientURL(), "://", "://regroup:of-this-test@", 1)
+	creds := filepath.Join(t.TempDir(), "ada.creds")
+	jetstreamtest.Must(t, os.WriteFile(creds, stranger(t), 0o600))
 	for name, c := range map[string]struct {
-		o  jetstream.ConnectOptions
-		ok bool
+		o       jetstream.ConnectOptions
+		refusal string // that it names what is missing
 	}{
-		"inside":            {jetstream.ConnectOptions{Server: own}, true},
-		"knows it":          {jetstream.ConnectOptions{URL: own.ClientURL(), Secret: "of-this-test"}, true},
-		"has it in its URL": {jetstream.ConnectOptions{URL: strings.Replace(own.ClientURL(), "://", "://regroup:of-this-test@", 1)}, true},
-		"knows another":     {jetstream.ConnectOptions{URL: own.ClientURL(), Secret: "of-another"}, false},
-		"knows nothing":     {jetstream.ConnectOptions{URL: own.ClientURL()}, false},
+		"inside":            {jetstream.ConnectOptions{Server: own}, ""},
+		"knows it":          {jetstream.ConnectOptions{URL: own.ClientURL(), Secret: "of-this-test"}, ""},
+		"has it in its URL": {jetstream.ConnectOptions{URL: secret}, ""},
+		"knows another":     {jetstream.ConnectOptions{URL: own.ClientURL(), Secret: "of-another"}, "REGROUP_SECRET is not what it was"},
+		"knows nothing":     {jetstream.ConnectOptions{URL: own.ClientURL()}, "none are given: set REGROUP_SECRET"},
+		"is another user":   {jetstream.ConnectOptions{URL: strings.Replace(own.ClientURL(), "://", "://ada:pw@", 1)}, "no such user"},
+		"is of a directory": {jetstream.ConnectOptions{URL: own.ClientURL(), Credentials: creds}, "ada.creds is revoked"},
+		"a server is away":  {jetstream.ConnectOptions{URL: "nats://127.0.0.1:1," + own.ClientURL()}, "none are given"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !c.ok {
-				nc, err := nats.Connect(c.o.URL, nats.Timeout(jetstreamtest.Patience), nats.UserInfo("regroup", c.o.Secret))
-				if err == nil {
-					nc.Close()
-				}
-				if err == nil || !strings.Contains(strings.ToLower(err.Error()), "auth") {
-					t.Errorf("%v, want a refusal", err)
+			ctx := jetstreamtest.Within(t, jetstreamtest.Patience)
+			conn, err := jetstream.Connect(ctx, c.o)
+			if c.refusal != "" {
+				if !errors.Is(err, jetstream.ErrRefused) || errcode.Of(err) != errcode.Unavailable || !strings.Contains(err.Error(), c.refusal) || ctx.Err() != nil {
+					t.Errorf("%v (%v), want a refusal before that, with %q", err, ctx.Err(), c.refusal)
 				}
 				return
 			}
-			conn, err := jetstream.Connect(jetstreamtest.Within(t, jetstreamtest.Patience), c.o)
 			jetstreamtest.Must(t, err)
 			defer conn.Close()
 			jetstreamtest.Must(t, conn.Ensure(jetstreamtest.Within(t, jetstreamtest.Patience), 1))
 		})
 	}
+}
+
+// stranger returns credentials of another cluster.
+func stranger(t *testing.T) []byte {
+	t.Helper()
+	dir, err := identity.Init(filepath.Join(t.TempDir(), "auth"), []string{"127.0.0.1"})
+	jetstreamtest.Must(t, err)
+	creds, err := os.ReadFile(dir.Credentials("all"))
+	jetstreamtest.Must(t, err)
+	return creds
 }
