@@ -31,13 +31,21 @@ func begin(t *testing.T, dir string, args ...string) *started {
 // beginIn is begin in a working directory, with further variables.
 func beginIn(t *testing.T, dir, work string, env []string, args ...string) *started {
 	t.Helper()
+	cmd := exec.Command(bin("regroup"), withState(dir, args)...)
+	cmd.Dir = work
+	return beginCommand(t, dir, cmd, env...)
+}
+
+// beginCommand starts a command whose output is in a file of dir; it is killed with the test.
+func beginCommand(t *testing.T, dir string, cmd *exec.Cmd, env ...string) *started {
+	t.Helper()
 	log, err := os.CreateTemp(dir, "out-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	s := &started{t: t, cmd: exec.Command(bin("regroup"), withState(dir, args)...), out: log.Name(), done: make(chan struct{})}
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = work, log, log
+	s := &started{t: t, cmd: cmd, out: log.Name(), done: make(chan struct{})}
+	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.Env = append(append(os.Environ(), "NO_COLOR=1", "REGROUP_TIMEOUT="+(2*atOnce).String()), env...)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -50,7 +58,7 @@ func beginIn(t *testing.T, dir, work string, env []string, args ...string) *star
 		_ = s.cmd.Process.Kill()
 		<-s.done
 		if t.Failed() {
-			t.Logf("--- %v ---\n%s", args, s.printed())
+			t.Logf("--- %v ---\n%s", cmd.Args, s.printed())
 		}
 	})
 	return s

@@ -19,6 +19,7 @@ import (
 	"github.com/regroup-io/regroup/agent/proc"
 	"github.com/regroup-io/regroup/agent/statedir"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
+	"github.com/regroup-io/regroup/cmd/regroup/internal/command"
 	"github.com/regroup-io/regroup/cmd/regroup/internal/jobflags"
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/devices"
@@ -197,7 +198,8 @@ func AgentCommand(c *boot.Config, shared *AgentConfig) *cobra.Command {
 		Long: `Runs this node's agent. It gets its work from the scheduler, or with --join-job takes part in one job that is not
 scheduled, as torchrun's agents do: started on every machine with the same flags, by hand, by Slurm (srun) or by a script. The
 first one creates the job. The agent then ends with the job's outcome, or leaves it when it is interrupted. With --join it takes the
-name of its node, the address of the brokers and its credentials from a token, and keeps them in its state folder for later starts.`,
+name of its node, the address of the brokers and its credentials from a token, and keeps them in its state folder for later starts.
+With none of these, and no server named, it is an agent of the regroup up that runs here.`,
 		Example: `  regroup agent --server nats://broker:4222
   regroup agent --join @node-a.token
   regroup agent --node gpu-7 --slots 8 --advertise 10.0.0.7 \
@@ -225,6 +227,15 @@ name of its node, the address of the brokers and its credentials from a token, a
 				}
 			})
 			defer stop()
+			var found owner
+			if own.Server == "" {
+				if own.Wait, err = command.Within(cmd, own.Wait); err != nil {
+					return err
+				}
+				if own, found, err = upHere(ctx, own); err != nil {
+					return err
+				}
+			}
 			if own, err = own.AsNode(a.Filled().Node); err != nil {
 				return err
 			}
@@ -236,28 +247,11 @@ name of its node, the address of the brokers and its credentials from a token, a
 			if follower != nil {
 				defer following(ctx, *follower, p.Logger)()
 			}
-			if join.Run != "" {
-				return joinJob(ctx, p, a, join, args, consoleOf(cmd), current.Store)
-			}
-			a.GPUs = cmp.Or(a.GPUs, gpus.Auto)
-			var measure measureOnce
-			return p.WithHealth(ctx, nil, func(ctx context.Context) error {
-				return agent.RunIncarnations(ctx, func() (func(context.Context) error, error) {
-					run, err := newAgent(p, a, agentOptions{measure: &measure})
-					if err != nil {
-						return nil, err
-					}
-					off, err := a.Heed(run)
-					if err != nil {
-						return nil, err
-					}
-					current.Store(run)
-					p.Logger.Info("agent runs", "node", a.Filled().Node, "slots", run.Slots(), "incarnation", string(run.Incarnation()))
-					return func(ctx context.Context) error {
-						defer off()
-						return run.Run(ctx)
-					}, nil
-				})
+			return whileHere(ctx, p, found, func(ctx context.Context) error {
+				if join.Run != "" {
+					return joinJob(ctx, p, a, join, args, consoleOf(cmd), current.Store)
+				}
+				return runAgent(ctx, p, a, &current)
 			})
 		},
 	}
@@ -265,4 +259,28 @@ name of its node, the address of the brokers and its credentials from a token, a
 	shared.joinFlag(cmd.Flags())
 	join = jobflags.AddJoin(cmd.Flags())
 	return cmd
+}
+
+// runAgent runs the agent of a node, and another incarnation of it when that was declared lost.
+func runAgent(ctx context.Context, p *boot.Process, a AgentConfig, current *atomic.Pointer[agent.Agent]) error {
+	a.GPUs = cmp.Or(a.GPUs, gpus.Auto)
+	var measure measureOnce
+	return p.WithHealth(ctx, nil, func(ctx context.Context) error {
+		return agent.RunIncarnations(ctx, func() (func(context.Context) error, error) {
+			run, err := newAgent(p, a, agentOptions{measure: &measure})
+			if err != nil {
+				return nil, err
+			}
+			off, err := a.Heed(run)
+			if err != nil {
+				return nil, err
+			}
+			current.Store(run)
+			p.Logger.Info("agent runs", "node", a.Filled().Node, "slots", run.Slots(), "incarnation", string(run.Incarnation()))
+			return func(ctx context.Context) error {
+				defer off()
+				return run.Run(ctx)
+			}, nil
+		})
+	})
 }

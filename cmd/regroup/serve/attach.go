@@ -118,6 +118,59 @@ func admitted(c boot.Config) boot.Config {
 	return c
 }
 
+// upHere returns the configuration of an agent to which no server is named, with that of `regroup
+// up` in this machine's state directory, and its owner; the same configuration and no owner if none
+// runs.
+func upHere(ctx context.Context, c boot.Config) (boot.Config, owner, error) {
+	limit, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	for Shared(c) {
+		if at := readOwner(c.StateDir); at.URL != "" {
+			c.Server, c.Secret, c.TLSCA = at.URL, at.Secret, cmp.Or(c.TLSCA, at.TLSCA)
+			if c.Auth == "" {
+				c.Creds = cmp.Or(c.Creds, at.Creds)
+			}
+			return c, at, nil
+		}
+		if wait.Sleep(limit, storePause) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return c, owner{}, context.Cause(ctx)
+		}
+		return c, owner{}, errcode.Errorf(errcode.Unavailable, "%s does not listen after %s; name another server with --server, or give more time with --timeout", readOwner(c.StateDir), c.Wait)
+	}
+	return c, owner{}, nil
+}
+
+// movedEvery is how often an agent that has lost the broker of `regroup up` looks where it is.
+const movedEvery = time.Second
+
+// whileHere runs an agent until the broker of `regroup up` is no longer the one that was found: the
+// agent would try for ever to reach that. If nothing was found it runs the agent alone.
+func whileHere(ctx context.Context, p *boot.Process, was owner, run func(context.Context) error) error {
+	if was == (owner{}) {
+		return run(ctx)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for wait.Sleep(ctx, movedEvery) {
+			at := readOwner(p.Config.StateDir)
+			if at.PID = was.PID; !p.Conn.Connected() && Shared(p.Config) && at.URL != "" && at != was {
+				end(errcode.Errorf(errcode.Unavailable, "regroup up was started again and is at another address, or has another secret: start this agent again; with --listen and REGROUP_SECRET both stay"))
+			}
+		}
+	})
+	err := run(ctx)
+	end(nil)
+	watching.Wait()
+	if cause := context.Cause(ctx); errcode.Of(cause) == errcode.Unavailable {
+		return cause
+	}
+	return err
+}
+
 // openStore connects to the owner of a store, or opens the store of an ended one; the zero result
 // if there was never a broker.
 func openStore(ctx context.Context, c boot.Config, dir string) (attached, error) {

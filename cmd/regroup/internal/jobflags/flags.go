@@ -155,6 +155,9 @@ func (f *Flags) fill(args []string) (spec.Job, []spec.FieldError) {
 		f.horovod(&s, add)
 	}
 	s.Name = cmp.Or(s.Name, NameOf(s.Command))
+	if f.launch.Nodes.Max > 1 {
+		f.launch.join = f.joining(s.Name, s.Command)
+	}
 	return s, bad
 }
 

@@ -38,6 +38,42 @@ func AddJoin(fs *pflag.FlagSet) *Join {
 	return j
 }
 
+// joining returns the words after `regroup agent` for a node that takes part by itself in the job
+// of these flags, which runs a command: those of them that an agent has too.
+func (f *Flags) joining(name string, command []string) []string {
+	words := append([]string{"--join-job", name}, f.launch.join...)
+	theirs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	AddJoin(theirs)
+	f.fs.Visit(func(x *pflag.Flag) {
+		if theirs.Lookup(x.Name) == nil || slices.Contains(words, "--"+x.Name) {
+			return
+		}
+		values := []string{x.Value.String()}
+		if many, ok := x.Value.(pflag.SliceValue); ok {
+			values = many.GetSlice()
+		}
+		for _, v := range values {
+			words = append(words, "--"+x.Name+"="+v)
+		}
+	})
+	return append(append(words, "--"), command...)
+}
+
+// plain are the characters that no shell changes.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
+
+// shellLine returns words as a line for a shell.
+func shellLine(words []string) string {
+	var quoted []string
+	for _, w := range words {
+		if w == "" || strings.Trim(w, plain) != "" {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		quoted = append(quoted, w)
+	}
+	return strings.Join(quoted, " ")
+}
+
 // Spec returns the spec of a job that runs args, with its defaults. The error is Invalid with every
 // field error, each named by its flag.
 func (j *Join) Spec(args []string) (spec.Job, error) {

@@ -1,6 +1,7 @@
 package jobflags
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -136,9 +137,32 @@ func TestNodesOfTorchrun(t *testing.T) {
 		if (here == nil) != want.here || (remote == nil) != want.remote {
 			t.Errorf("%s: %v; %v", args, here, remote)
 		}
-		if here != nil && !strings.Contains(here.Error(), "--join-job ID --nnodes "+f.launch.nodes()+" --nproc-per-node 2") {
-			t.Errorf("%s: no remedy in %v", args, here)
-		}
+	}
+}
+
+// TestTheAdviceForSeveralNodesIsComplete: two lines for a shell, with the secret that the agents
+// need, and what the run was told that an agent can be told too.
+func TestTheAdviceForSeveralNodesIsComplete(t *testing.T) {
+	f, rest := parseWith(t, "--nnodes", "1:2", "--nproc_per_node", "2", "--name", "mnist", "--max-restarts", "3", "--env", "A=it's", "--env", "B=1,2", "./a.out", "two words")
+	if _, err := f.Spec(rest); err != nil {
+		t.Fatal(err)
+	}
+	_, advice, _ := strings.Cut(f.Launch().Here().Error(), "\n")
+	want := `  REGROUP_SECRET=SECRET regroup up --no-agent --listen 0.0.0.0:4222
+  REGROUP_SECRET=SECRET regroup agent --server nats://HOST:4222 --join-job mnist --nnodes 1:2 --nproc-per-node 2 '--env=A=it'\''s' --env=B=1,2 --max-restarts=3 -- ./a.out 'two words'`
+	if advice != want {
+		t.Errorf("advice:\n%s\nwant:\n%s", advice, want)
+	}
+	words := strings.Fields("--join-job mnist --nnodes 1:2 --nproc-per-node 2 --max-restarts=3 -- ./a.out")
+	if _, err := joinSpec(t, strings.Join(words, " ")); err != nil {
+		t.Errorf("an agent does not take it: %v", err)
+	}
+	f, rest = parseWith(t, "--nnodes", "2", "--nproc-per-node", "cpu", "train.py")
+	if _, err := f.Spec(rest); err != nil {
+		t.Fatal(err)
+	}
+	if advice := f.Launch().Here().Error(); !strings.Contains(advice, fmt.Sprintf("--nproc-per-node %d -- python3 -u train.py", runtime.NumCPU())) {
+		t.Errorf("what this machine has is no number in %s", advice)
 	}
 }
 

@@ -23,17 +23,19 @@ type Launch struct {
 	PerNode    string       // of torchrun's --nproc-per-node
 	Counted    bool         // PerNode is derived from this machine's hardware
 	Standalone bool         // with a server of its own
+	join       []string     // what an agent is given that takes part in the same job by itself
 }
 
-// Here rejects options that a run with this machine as its only node does not support.
+// Here rejects options that a run with this machine as its only node does not support. The error
+// has the commands that do it.
 func (l Launch) Here() error {
 	if l.Nodes.Min > 1 || (l.Nodes.Max > 1 && !l.Standalone) {
-		return errcode.Errorf(errcode.Invalid, "--nnodes %[1]s: a run with a server of its own has one node. Start on every machine: regroup agent --server nats://HOST:4222 --join-job ID --nnodes %[1]s --nproc-per-node %[2]s -- COMMAND, with one server for all: regroup up --no-agent --listen 0.0.0.0:4222", l.nodes(), l.PerNode)
+		return errcode.Errorf(errcode.Invalid, `--nnodes %d:%d: a run with a server of its own has one node. For more, start on one machine a server for all, and then on every machine an agent; SECRET is any word, the same for all, and HOST where the server is:
+  REGROUP_SECRET=SECRET regroup up --no-agent --listen 0.0.0.0:4222
+  REGROUP_SECRET=SECRET regroup agent --server nats://HOST:4222 %s`, l.Nodes.Min, l.Nodes.Max, shellLine(l.join))
 	}
 	return nil
 }
-
-func (l Launch) nodes() string { return fmt.Sprintf("%d:%d", l.Nodes.Min, l.Nodes.Max) }
 
 // Remote rejects options that do not apply to other machines.
 func (l Launch) Remote() error {
@@ -115,6 +117,7 @@ func (f *Flags) torchWorkers(s *spec.Job, add func(path, message string)) {
 		return
 	}
 	f.launch.Counted = counted
+	f.launch.join = []string{"--nnodes", fmt.Sprintf("%d:%d", nodes.Min, nodes.Max), "--nproc-per-node", strconv.Itoa(per)}
 	s.Workers = spec.Workers{Min: nodes.Min * per, Max: nodes.Max * per}
 }
 
