@@ -230,3 +230,26 @@ func TestExamplesOfEveryCommand(t *testing.T) {
 		}
 	})
 }
+
+// TestUpServesAsTheGatewayDoes: docs/http.md names flags of a gateway, and both commands that run
+// one for a machine have them. Where nothing heeds them they are refused.
+func TestUpServesAsTheGatewayDoes(t *testing.T) {
+	root, err := newRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, _, err1 := root.Find([]string{"up"})
+	gateway, _, err2 := root.Find([]string{"serve", "gateway"})
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	gateway.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if root.PersistentFlags().Lookup(f.Name) == nil && up.Flag(f.Name) == nil {
+			t.Errorf("regroup up has no --%s", f.Name)
+		}
+	})
+	root.SetArgs([]string{"up", "--webhooks-private"})
+	if err := command.Execute(t.Context(), root); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), "--webhooks-private has an effect with --dashboard alone") {
+		t.Errorf("%v", err)
+	}
+}

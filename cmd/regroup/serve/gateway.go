@@ -116,9 +116,15 @@ func browse(ctx context.Context, link string) error {
 
 // GatewayConfig is the configuration of a gateway from REGROUP_GATEWAY_* variables.
 type GatewayConfig struct {
-	Listen  string `envconfig:"LISTEN" flag:"listen" usage:"host:port; one that other machines can reach needs TLS and a token (%)" default:"127.0.0.1:8080" desc:"host:port of serve gateway; one that other machines can reach needs TLS and a token"`
-	URL     string `envconfig:"URL" desc:"address of the gateway that clients ask: regroup dashboard and webhook, the Go and the Python client; empty = the one that this user runs on this machine"`
-	Token   string `envconfig:"TOKEN" desc:"what clients must present, at least 16 characters; empty = a random one, kept in the state folder"`
+	Listen string `envconfig:"LISTEN" flag:"listen" usage:"host:port; one that other machines can reach needs TLS and a token (%)" default:"127.0.0.1:8080" desc:"host:port of serve gateway; one that other machines can reach needs TLS and a token"`
+	URL    string `envconfig:"URL" desc:"address of the gateway that clients ask: regroup dashboard and webhook, the Go and the Python client; empty = the one that this user runs on this machine"`
+	Token  string `envconfig:"TOKEN" desc:"what clients must present, at least 16 characters; empty = a random one, kept in the state folder"`
+	Serving
+}
+
+// Serving is what a gateway serves with, at whichever address: serve gateway and up have flags for
+// it.
+type Serving struct {
 	Tokens  string `envconfig:"TOKENS" flag:"tokens" usage:"'FILE' of regroup auth token (%); default: tokens.json in the state folder" desc:"path of the file of regroup auth token; empty = tokens.json in the state folder"`
 	Hooks   string `envconfig:"WEBHOOKS" flag:"webhooks" usage:"'FILE' in which webhooks are kept (%); default: webhooks.json in the state folder" desc:"path of the file in which webhooks are kept; empty = webhooks.json in the state folder"`
 	Private bool   `envconfig:"WEBHOOKS_PRIVATE" flag:"webhooks-private" usage:"webhooks may reach private addresses and this machine (%)" desc:"true = webhooks may reach addresses that are not of the public network"`
@@ -138,7 +144,7 @@ func LoadGateway() (GatewayConfig, error) {
 
 // AnyPort returns the configuration of a dashboard beside a run: on this machine, at a free port.
 func (c GatewayConfig) AnyPort() GatewayConfig {
-	return GatewayConfig{Listen: "127.0.0.1:0", Token: c.Token, Tokens: c.Tokens}
+	return GatewayConfig{Listen: "127.0.0.1:0", Token: c.Token, Serving: Serving{Tokens: c.Tokens, Private: c.Private, Origin: c.Origin}}
 }
 
 // Gateway is a gateway that listens.

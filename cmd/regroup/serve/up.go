@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/regroup-io/regroup/agent"
 	"github.com/regroup-io/regroup/agent/gpus"
@@ -46,6 +47,9 @@ agents of other machines are used if it names them.`,
 				}
 			})
 			defer stop()
+			if err := needDashboard(cmd, dashboard); err != nil {
+				return err
+			}
 			if err := d.Check(ctx); err != nil {
 				return err
 			}
@@ -106,7 +110,24 @@ agents of other machines are used if it names them.`,
 	cmd.Flags().BoolVar(&noAgent, "no-agent", false, "services only")
 	a.Flags(cmd.Flags())
 	d.HostFlags(cmd.Flags())
+	command.Group(cmd.Flags(), dashboardFlags, func() { boot.Flags(cmd.Flags(), "GATEWAY", &w.Serving) })
 	return cmd
+}
+
+// dashboardFlags is the heading of the flags that up has of serve gateway.
+const dashboardFlags = "Dashboard flags, with --dashboard"
+
+// needDashboard refuses these flags where nothing heeds them.
+func needDashboard(cmd *cobra.Command, dashboard bool) error {
+	var own pflag.FlagSet
+	boot.Flags(&own, "GATEWAY", new(Serving))
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && !dashboard && own.Lookup(f.Name) != nil {
+			err = errcode.Errorf(errcode.Invalid, "--%s has an effect with --dashboard alone: give that too", f.Name)
+		}
+	})
+	return err
 }
 
 // Everything runs the services and, while they run, the agent (nil = none). When ctx ends, the
