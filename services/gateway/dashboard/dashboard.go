@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 
@@ -30,6 +31,18 @@ func headers(w http.ResponseWriter, scripts string) {
 	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
+// pages are the first words of the addresses of pages.
+var pages = map[string]bool{"overview": true, "jobs": true, "nodes": true, "submit": true, "system": true}
+
+// hashed returns the address of a page whose # was left out: /#/jobs/x?a=b for /jobs/x?a=b.
+func hashed(u *url.URL) string {
+	to := "/#" + u.EscapedPath()
+	if u.RawQuery != "" {
+		to += "?" + u.RawQuery
+	}
+	return to
+}
+
 // file is one embedded file.
 type file struct {
 	text  []byte
@@ -37,7 +50,7 @@ type file struct {
 	tag   string
 }
 
-// Handler serves the files.
+// Handler serves the files, and sends who asks for a page without its # to the address with it.
 func Handler() (http.Handler, error) {
 	all := map[string]file{}
 	err := fs.WalkDir(files, "files", func(name string, d fs.DirEntry, err error) error {
@@ -72,6 +85,10 @@ func Handler() (http.Handler, error) {
 		f, ok := all[name]
 		if !ok {
 			Headers(w)
+			if first, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/"); pages[first] {
+				http.Redirect(w, r, hashed(r.URL), http.StatusFound)
+				return
+			}
 			http.Error(w, "there is no such page", http.StatusNotFound)
 			return
 		}

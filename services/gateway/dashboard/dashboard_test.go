@@ -150,3 +150,46 @@ func TestThePolicyAllowsWhatThePageHas(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesAreFoundWithoutTheirHash: who leaves the # of an address out gets to the page, with its
+// tab and its filters.
+func TestPagesAreFoundWithoutTheirHash(t *testing.T) {
+	h, err := Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(target string) (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		return w.Code, w.Header().Get("Location")
+	}
+	for target, want := range map[string]string{
+		"/jobs":                          "/#/jobs",
+		"/jobs/":                         "/#/jobs/",
+		"/jobs/mnist-7f3a":               "/#/jobs/mnist-7f3a",
+		"/jobs/mnist-7f3a/logs?rank=0,3": "/#/jobs/mnist-7f3a/logs?rank=0,3",
+		"/jobs/a%2Fb%23?q=1%26":          "/#/jobs/a%2Fb%23?q=1%26",
+	} {
+		if code, to := get(target); code != http.StatusFound || to != want {
+			t.Errorf("%s: %d %s, want %s", target, code, to, want)
+		}
+	}
+	for _, target := range []string{"/job", "/jobs.js/x", "/app.js/jobs", "/app", "/login"} {
+		if code, to := get(target); code == http.StatusFound || code == http.StatusOK {
+			t.Errorf("%s: %d %s", target, code, to)
+		}
+	}
+	app, err := files.ReadFile("files/app.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := regexp.MustCompile(`case "(\w+)": return`).FindAllSubmatch(app, -1)
+	if len(known) < 5 {
+		t.Errorf("app.js has only the pages %q", known)
+	}
+	for _, m := range known {
+		if code, to := get("/" + string(m[1])); code != http.StatusFound || to != "/#/"+string(m[1]) {
+			t.Errorf("%s is a page of app.js, and /%[1]s is %d %s", m[1], code, to)
+		}
+	}
+}
