@@ -31,6 +31,7 @@ type Explanation struct {
 	Job        ident.JobID      `json:"job"`
 	State      events.JobState  `json:"state"`
 	Sentence   string           `json:"sentence"`
+	Parts      []Part           `json:"parts"` // the sentence, with its times instead of their ages
 	Generation ident.Generation `json:"generation"`
 	Training   int              `json:"training"`            // members of the newest generation, until the job ends
 	Joined     int              `json:"joined"`              // members that wait for the next generation
@@ -76,7 +77,8 @@ func Explain(s Seen) Explanation {
 	}
 	parts := []string{s.head(e)}
 	parts = append(parts, s.remarks(e)...)
-	e.Sentence = fmt.Sprintf("%s %s.", v.Job, strings.Join(parts, "; "))
+	e.Parts = partsOf(fmt.Sprintf("%s %s.", v.Job, strings.Join(parts, "; ")))
+	e.Sentence = textOf(e.Parts, s.Now)
 	return e
 }
 
@@ -84,7 +86,7 @@ func (s Seen) head(e Explanation) string {
 	v := s.Job
 	switch {
 	case v.State.Terminal():
-		return ended(v, s.Now)
+		return ended(v)
 	case v.State == events.JobStateStopping:
 		return fmt.Sprintf("is stopping (%s): %s still running", v.Reason, english.Plural(alive(v), "worker"))
 	case v.State == events.JobStateFinishing:
@@ -93,13 +95,13 @@ func (s Seen) head(e Explanation) string {
 	case s.awaitedNodes() != "":
 		return s.awaitedNodes()
 	case e.Places == 0 && s.Round.Generation == 0 && s.silent(events.ServiceScheduler):
-		text := fmt.Sprintf("has no slots since it was submitted %s ago: no scheduler answers, and until one does it gets none", Span(s.Now.Sub(v.Submitted)))
+		text := fmt.Sprintf("has no slots since it was submitted %s ago: no scheduler answers, and until one does it gets none", since(v.Submitted))
 		if e.Hindrance != "" {
 			text += "; the last one said that it " + e.Hindrance
 		}
 		return text
 	case e.Places == 0 && s.Round.Generation == 0:
-		return fmt.Sprintf("has waited for slots for %s: %s", Span(s.Now.Sub(v.Submitted)), s.hindrance(e))
+		return fmt.Sprintf("has waited for slots for %s: %s", since(v.Submitted), s.hindrance(e))
 	case e.Places == 0 && !v.Spec.SelfRegistered():
 		return fmt.Sprintf("has no slots any more after %s: it needs %d%s, and trains again when it gets them", CauseText(s.lastCause()), max(1, e.Workers.Min), v.Spec.GPU.With())
 	case s.Round.Proposed > 0:
@@ -188,11 +190,11 @@ func (s Seen) regroups(e Explanation) string {
 	}
 	switch {
 	case len(r.EndingNodes) > 0 && e.Until.After(s.Now):
-		text += fmt.Sprintf("; it waits for at most %s until the processes of %s have ended on %s", Span(e.Until.Sub(s.Now)), r.Generation, nodesText(r.EndingNodes))
+		text += fmt.Sprintf("; it waits for at most %s until the processes of %s have ended on %s", until(e.Until), r.Generation, nodesText(r.EndingNodes))
 	case r.State == events.RoundStateSettling && len(e.Missing) == 0 && e.Until.After(s.Now):
-		text += fmt.Sprintf("; it tries again in %s, because generations are lost without progress", Span(e.Until.Sub(s.Now)))
+		text += fmt.Sprintf("; it tries again in %s, because generations are lost without progress", until(e.Until))
 	case r.State == events.RoundStateSettling && e.Until.After(s.Now):
-		text += "; the last call ends in " + Span(e.Until.Sub(s.Now))
+		text += "; the last call ends in " + until(e.Until)
 	case r.Generation == 0 && len(e.Missing) > 0:
 		if left := s.Job.Submitted.Add(s.Job.Spec.Elastic.StartWithin.D()).Sub(s.Now); left > 0 && s.Job.Spec.Elastic.StartWithin > 0 {
 			text += "; it may take at most " + s.Job.Spec.Elastic.StartWithin.D().String()

@@ -13,8 +13,8 @@ import (
 	"github.com/regroup-io/regroup/internal/english"
 )
 
-func ended(v events.JobView, now time.Time) string {
-	text := fmt.Sprintf("%s %s ago", v.State, Span(now.Sub(v.Ended)))
+func ended(v events.JobView) string {
+	text := fmt.Sprintf("%s %s ago", v.State, since(v.Ended))
 	if v.Reason != "" {
 		text += ": " + v.Reason
 	}
@@ -35,7 +35,7 @@ func (s Seen) observed(format string) string {
 	if v.Step == 0 || v.StepAt.IsZero() || age < time.Second {
 		return ""
 	}
-	return fmt.Sprintf(format, Span(age))
+	return fmt.Sprintf(format, since(v.StepAt))
 }
 
 // broughtAbout returns the incident after which the present generation began; nil = none did.
@@ -172,7 +172,7 @@ func (s Seen) links() []string {
 		if l.Excluded == "" {
 			text += "and too few workers would be left without either"
 		} else {
-			text += fmt.Sprintf("%s is left out for %s more", l.Excluded, Span(max(0, l.Until.Sub(s.Now))))
+			text += fmt.Sprintf("%s is left out for %s more", l.Excluded, until(l.Until))
 		}
 		out = append(out, text)
 	}
@@ -242,7 +242,7 @@ func (s Seen) doubts() []string {
 }
 
 func (s Seen) doubt(n events.NodeView) string {
-	lasts := " for " + Span(s.Now.Sub(n.Since))
+	lasts := " for " + since(n.Since)
 	reason := ""
 	if n.Reason != "" && n.Reason != "draining" {
 		reason = " (" + n.Reason + ")"
@@ -255,7 +255,7 @@ func (s Seen) doubt(n events.NodeView) string {
 	case n.Excluded != "":
 		return fmt.Sprintf("%s may not be used: %s", n.Node, n.Excluded)
 	case n.Quarantine != nil:
-		return fmt.Sprintf("%s is quarantined for %s more: %s", n.Node, Span(max(0, n.Quarantine.Until.Sub(s.Now))), n.Quarantine.Reason)
+		return fmt.Sprintf("%s is quarantined for %s more: %s", n.Node, until(n.Quarantine.Until), n.Quarantine.Reason)
 	}
 	return fmt.Sprintf("%s is %s%s%s", n.Node, n.State, lasts, reason)
 }
@@ -274,7 +274,7 @@ func (s Seen) awaitedNodes() string {
 	}
 	text := fmt.Sprintf("waits for nodes to come: %d of %s here", here, english.Between(r.Nodes.Min, r.Nodes.Max, "node"))
 	if g != nil && g.LastCall.After(s.Now) {
-		text += "; the last call ends in " + Span(g.LastCall.Sub(s.Now))
+		text += "; the last call ends in " + until(g.LastCall)
 	}
 	return text
 }

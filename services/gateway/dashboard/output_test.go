@@ -5,10 +5,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/regroup-io/regroup/internal/golden"
+	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
 // runScript compares what a script prints in Node.js, which imports modules of the dashboard, with
@@ -50,6 +53,29 @@ func TestOutputOfWorkers(t *testing.T) { runScript(t, "output", "ansi.js", "line
 // TestRedundancyOfAJob: the newer one of what was read and what was sent is shown, for as long as
 // it holds.
 func TestRedundancyOfAJob(t *testing.T) { runScript(t, "redundancy", "format.js") }
+
+// TestSpans: the pages write lengths of time as the command line does, and a sentence of the
+// gateway has the ages that its times have now.
+func TestSpans(t *testing.T) {
+	runScript(t, "spans", "format.js")
+	text, err := os.ReadFile("testdata/spans.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for line := range strings.Lines(string(text)) {
+		ms, got, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.Atoi(ms); err == nil && n >= 10 && !strings.Contains(got, " ") {
+			compared++
+			if want := view.Span(time.Duration(n) * time.Millisecond); got != want {
+				t.Errorf("%s ms are %s, and %s in the command line", ms, got, want)
+			}
+		}
+	}
+	if compared < 15 {
+		t.Errorf("only %d were compared", compared)
+	}
+}
 
 // TestGPUsOfANode: what is not known of all of them is not shown.
 func TestGPUsOfANode(t *testing.T) { runScript(t, "gpus", "format.js") }

@@ -18,24 +18,26 @@ export function freeze(at) { frozen = at; }
 export const wall = () => Date.now() + skew;
 export const now = () => (frozen ?? Date.now()) + skew;
 
+// span is a length of time as the command line writes it; below 10 ms it has its fractions.
 export function span(ms) {
   if (!Number.isFinite(ms)) return "-";
   ms = Math.max(0, ms);
-  if (ms < 1) return ms.toFixed(2) + " ms";
-  if (ms < 10) return ms.toFixed(1) + " ms";
-  if (ms < 1000) return Math.round(ms) + " ms";
-  const s = ms / 1000;
-  if (s < 10) return s.toFixed(1) + " s";
-  if (s < 120) return Math.round(s) + " s";
-  const m = Math.floor(s / 60);
-  if (m < 120) return m + " m " + Math.floor(s % 60) + " s";
-  const h = Math.floor(m / 60);
-  return h < 48 ? h + " h " + (m % 60) + " m" : Math.floor(h / 24) + " d";
+  if (ms > 0 && ms < 10) return ms.toFixed(ms < 1 ? 2 : 1) + "ms";
+  if (ms < 1000) return Math.round(ms) + "ms";
+  const s = ms / 1000, m = Math.floor(s / 60), h = Math.floor(m / 60);
+  const two = (v) => String(v).padStart(2, "0");
+  if (s < 10) return s.toFixed(1) + "s";
+  if (m < 1) return Math.floor(s) + "s";
+  if (h < 1) return `${m}m${two(Math.floor(s) % 60)}s`;
+  return h < 24 ? `${h}h${two(m % 60)}m` : `${Math.floor(h / 24)}d${two(h % 24)}h`;
 }
 
 export const since = (text) => (text ? now() - Date.parse(text) : NaN);
 
 export const ago = (text) => (text ? (since(text) < 1000 ? "just now" : span(since(text)) + " ago") : "-");
+
+// sentence is what the gateway says of a job in one, with the ages of its times now.
+export const sentence = (why) => why.parts.map((p) => p.text ?? span(p.since ? since(p.since) : Date.parse(p.until) - now())).join("");
 
 export const clock = (text) => (text ? new Date(text).toLocaleTimeString([], { hour12: false }) : "-");
 
@@ -114,7 +116,7 @@ export function redundancy(job, progress) {
 }
 
 // old is an age.
-export const old = (text) => (text ? `${since(text) < 1000 ? "less than 1 s" : span(since(text))} old` : "of unknown age");
+export const old = (text) => (text ? `${since(text) < 1000 ? "less than 1s" : span(since(text))} old` : "of unknown age");
 
 // survives says how old the newest whole commit is and what it survives, in the words of the command line.
 export function survives(r) {

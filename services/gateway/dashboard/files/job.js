@@ -2,7 +2,7 @@
 import { html } from "htm/preact";
 import { address, around } from "./address.js";
 import { may, mayChange, request, useNow, useResource, ofJob } from "./api.js";
-import { ago, number, old, percent, planned, plural, redundancy, span, survives, training } from "./format.js";
+import { ago, number, old, percent, planned, plural, redundancy, sentence, span, survives, training } from "./format.js";
 import { Action, Badge, Card, extent, IncidentHead, lost, median, Phases, Problem, silence, stepsLost, Table } from "./parts.js";
 import { FirstError } from "./failure.js";
 import { useSteps } from "./jobs.js";
@@ -42,7 +42,7 @@ export function Job({ id, tab, query }) {
     <div class="head"><h1>${id}</h1><${Badge} state=${job.state} /><span class="soft">generation ${job.generation} · ${training(job)} of ${job.spec.workers.min}–${job.spec.workers.max} workers · ${ended(job) ? `ended ${ago(job.ended)}` : `submitted ${ago(job.submitted)}`}</span>
       <span class="actions">${mayChange(job) && !ended(job) && html`<${Scale} job=${job} /><${Action} text="Stop" sure="Really stop it?" danger run=${() => request("POST", `/api/v1/jobs/${id}/stop`, { reason: "stopped in the dashboard" })} />`}
       ${mayChange(job) && ended(job) && html`<${Action} text="Remove" sure="Really remove its record?" danger run=${async () => { await request("DELETE", `/api/v1/jobs/${id}`); location.hash = "#/jobs"; }} />`}</span></div>
-    <p class="explain">${why?.sentence || job.reason || " "}</p><${Problem} error=${error} />
+    <p class="explain">${why ? sentence(why) : job.reason || " "}</p><${Problem} error=${error} />
     ${job.state === "failed" && job.first_error && html`<${FirstError} job=${job} />`}
     <div class="cards">
       <${Card} name="step" value=${Math.max(job.step, progress?.step || 0) === 0 ? "none reported" : number(Math.max(job.step, progress?.step || 0))} note=${progress ? Object.entries(progress.metrics || {}).slice(0, 2).map(([k, v]) => `${k} ${number(v)}`).join(", ") : job.step_at ? ago(job.step_at) : ""} />
