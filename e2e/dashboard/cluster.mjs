@@ -92,9 +92,13 @@ export function findings(page) {
   }, axe);
 }
 
-// browse opens a browser; errors collects what its consoles report.
-export async function browse(errors, options = {}) {
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: flags });
+// sideways is by how many columns a page is wider than its window, beside the scroll bar.
+export const sideways = (page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+
+// browse opens a browser; errors collects what its consoles report. With scrollBars pages have scroll
+// bars that take room, as on most desktops.
+export async function browse(errors, { scrollBars = false, ...options } = {}) {
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: flags, ignoreDefaultArgs: scrollBars ? ["--hide-scrollbars"] : [] });
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
   page.on("console", (m) => { if (["error", "warning"].includes(m.type())) errors.push(`${page.url()}: ${m.text()}`); });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { browse, Cluster, eventually, findings, root } from "./cluster.mjs";
+import { browse, Cluster, eventually, findings, root, sideways } from "./cluster.mjs";
 
 const shots = process.env.SHOTS;
 const outage = 1000 * Number(process.env.OUTAGE || 0); // milliseconds for which the server is frozen, at least
@@ -14,7 +14,7 @@ let browser, page, id;
 before(async () => {
   if (shots) mkdirSync(shots, { recursive: true });
   await cluster.start();
-  ({ browser, page } = await browse(errors));
+  ({ browser, page } = await browse(errors, { scrollBars: true }));
   id = cluster.submit("--recovery", "in-process", "--workers", "2:3", "--name", "mnist", "--", join(root, "bin/mnist"), "-epochs", "1000", "-step-time", "15ms");
   await eventually("three workers train", () => {
     const job = cluster.job(id);
@@ -104,7 +104,7 @@ test("workers and nodes are shown with what they use, and ranks with their pace"
   await goto(`/jobs/${id}/workers`, "Own time of a step");
   const cells = () => page.$$eval("table tbody tr", (rows) => rows.map((r) => Object.fromEntries([...r.cells].map((c) => [c.dataset.title, c.textContent]))));
   await eventually("each worker has a step, its time, processors and memory", async () =>
-    (await cells()).filter((c) => Number(c.Step.replace(/\s/g, "")) > 50 && /^[\d.]+ m?s$/.test(c["A step"]) && /^[\d.]+ m?s$/.test(c["Own part"]) && /^\d/.test(c.Processors) && /(KiB|MiB)$/.test(c.Memory)).length === 3, 60000);
+    (await cells()).filter((c) => Number(c.Step.replace(/\s/g, "")) > 50 && /^[\d.]+m?s$/.test(c["A step"]) && /^[\d.]+m?s$/.test(c["Own part"]) && /^\d/.test(c.Processors) && /(KiB|MiB)$/.test(c.Memory)).length === 3, 60000);
   const ink = await page.$eval(".pace canvas", (c) => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 === 3 && v > 0).length);
   assert.ok(ink > 100, `${ink} points are drawn`);
   await goto("/nodes", "node-a");
@@ -134,7 +134,7 @@ test("a fault of accessibility, and an error, would be noticed", async () => {
 
 const all = [
   ["overview", "/overview", "What needs you"], ["jobs", "/jobs", "mnist"], ["timeline", "", "Incidents"], ["metrics", "/metrics", "steps/s"], ["logs", "/logs", "epoch"],
-  ["workers", "/workers", "node-b"], ["samples", "/samples", "Epoch"], ["traces", "/traces", "rendezvous g"], ["events", "/events", "round.sealed"], ["spec", "/spec", "every default"], ["steps", "/metrics?x=step&y=log&smooth=0.6", "steps/s"], ["submit", "/submit", "Specification, in JSON"], ["nodes", "/nodes", "node-c"], ["system", "/system", "registry"],
+  ["workers", "/workers", "node-b"], ["samples", "/samples", "Epoch"], ["traces", "/traces", "rendezvous g"], ["death", "/traces?incident=1", "detect worker.exited"], ["start", "/traces?incident=0", "worker process"], ["events", "/events", "round.sealed"], ["spec", "/spec", "every default"], ["steps", "/metrics?x=step&y=log&smooth=0.6", "steps/s"], ["submit", "/submit", "Specification, in JSON"], ["nodes", "/nodes", "node-c"], ["system", "/system", "registry"],
 ];
 
 test("the system shows the broker, its streams and what services have to handle", async () => {
@@ -170,8 +170,8 @@ for (const scheme of ["light", "dark"]) {
       for (const [name, path, text] of all) {
         const hash = ["overview", "jobs", "submit", "nodes", "system"].includes(name) ? path : `/jobs/${id}${path}`;
         await goto(hash, text);
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-        assert.ok(wide <= width, `${name} is ${wide} columns wide`);
+        if (["death", "start"].includes(name)) await page.locator("td", { hasText: "error" }).first().waitFor(); // of the worker that was killed
+        assert.equal(await sideways(page), 0, `${name} is too wide by so many columns`);
         assert.deepEqual(await findings(page), [], name);
         await shot(`${name}-${scheme}-${width}`);
       }
@@ -189,6 +189,8 @@ test("a trace has its spans with what is known of each", async () => {
   await page.keyboard.press("Enter");
   await page.locator("section.attributes").getByText("regroup.job.id").waitFor();
   assert.ok(await page.locator(".waterfall span.worker").count() >= 3, "there is no span of the workers");
+  const places = await page.$$eval(".scroll tbody tr", (rows) => rows.filter((r) => r.cells[0].textContent === "first step").map((r) => r.cells[1].textContent));
+  assert.ok(places.length >= 2 && places.every((p) => /^r\d on node-[abc]\/\d$/.test(p)) && new Set(places).size === places.length, places.join());
   clean();
 });
 
@@ -221,6 +223,22 @@ test("a stop asks once more, and then is shown", async () => {
   await page.getByRole("button", { name: "Stop" }).click();
   await page.getByRole("button", { name: "Really stop it?" }).click();
   await page.locator(".head .badge", { hasText: "stopped" }).waitFor({ timeout: 20000 });
+  const ages = () => page.evaluate(() => [document.querySelector(".head").textContent.match(/ended (\S+) ago/)?.[1], document.querySelector(".explain").textContent.match(/ stopped (\S+) ago/)?.[1]]);
+  const [first] = await eventually("both ages are there", async () => {
+    const [head, sentence] = await ages();
+    return head && head === sentence && [head];
+  });
+  await eventually("both go on, as one", async () => {
+    const [head, sentence] = await ages();
+    return head === sentence && head !== first;
+  });
+  clean();
+});
+
+test("an address without its # leads to its page", async () => {
+  await page.goto(`${cluster.origin}/jobs/${id}/logs?rank=0`);
+  await page.getByLabel("Search").waitFor();
+  assert.equal(page.url(), `${cluster.origin}/#/jobs/${id}/logs?rank=0`);
   clean();
 });
 

@@ -96,6 +96,19 @@ func text(v *common.AnyValue) string {
 	return string(b)
 }
 
+// where describes the worker or the node of a span by its attributes.
+func (s Span) where() string {
+	at := cmp.Or(s.Attributes["regroup.place"], s.Attributes["regroup.node"])
+	rank, err := strconv.Atoi(s.Attributes["regroup.rank"])
+	switch {
+	case err != nil || rank < 0: // it has none yet
+		return at
+	case at == "":
+		return fmt.Sprintf("r%d", rank)
+	}
+	return fmt.Sprintf("r%d on %s", rank, at)
+}
+
 // Rows puts the spans of one trace in the order of a waterfall: children below their parent by
 // start. Spans whose parent was never stored come below the root, marked. Duplicate spans count
 // once.
@@ -127,7 +140,7 @@ func Rows(spans []Span) []Row {
 			return
 		}
 		seen[s.ID] = true
-		out = append(out, Row{s, depth, orphan})
+		out = append(out, Row{s, depth, orphan, s.where()})
 		for _, c := range children[s.ID] {
 			put(c, depth+1, false)
 		}

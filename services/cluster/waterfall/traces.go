@@ -83,6 +83,8 @@ type Row struct {
 	Span
 	Depth  int  `json:"depth"`
 	Orphan bool `json:"orphan,omitempty"` // its parent is not stored
+	// Where is the worker or the node of the span: r2 on node-b/1. Empty = it is of none.
+	Where string `json:"where,omitempty"`
 }
 
 // pageRows bounds the rows of a page.

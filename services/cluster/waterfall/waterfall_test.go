@@ -138,3 +138,19 @@ func TestPage(t *testing.T) {
 		t.Errorf("rows %+v, %+v", a, b)
 	}
 }
+
+// TestWhere: of spans with one name each says whose it is, as far as that is known.
+func TestWhere(t *testing.T) {
+	for want, a := range map[string]map[string]string{
+		"r2 on node-b/1": {"regroup.rank": "2", "regroup.place": "node-b/1", "regroup.node": "node-b"},
+		"node-b/1":       {"regroup.rank": "-1", "regroup.place": "node-b/1", "regroup.node": "node-b"},
+		"r0 on node-b":   {"regroup.rank": "0", "regroup.node": "node-b"},
+		"node-b":         {"regroup.node": "node-b"},
+		"r7":             {"regroup.rank": "7"},
+		"":               {"regroup.rank": "first"},
+	} {
+		if got := Rows([]Span{{ID: "01", Attributes: a}})[0].Where; got != want {
+			t.Errorf("%v is of %q, want %q", a, got, want)
+		}
+	}
+}

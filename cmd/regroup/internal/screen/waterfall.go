@@ -21,13 +21,14 @@ type Waterfall struct {
 }
 
 const (
-	maxName = 44 // longer names are truncated
-	minBar  = 16 // least columns of the time axis
-	figures = 12 // columns of a duration: "  12345.6 ms"
+	maxName  = 44 // longer names are truncated
+	maxWhere = 24 // longer places too
+	minBar   = 16 // least columns of the time axis
+	figures  = 12 // columns of a duration: "  12345.6 ms"
 )
 
-// Draw writes the spans of one trace under a title: name, service, bar, milliseconds. Other traces
-// are ignored.
+// Draw writes the spans of one trace under a title: name, worker or node, service, bar,
+// milliseconds. Other traces are ignored.
 func (d Waterfall) Draw(w io.Writer, title string, spans []waterfall.Span) error {
 	nodes := waterfall.Rows(spans)
 	if len(nodes) == 0 {
@@ -35,19 +36,22 @@ func (d Waterfall) Draw(w io.Writer, title string, spans []waterfall.Span) error
 		return err
 	}
 	from, to := axis(nodes)
-	nameWidth, serviceWidth := 0, 0
+	nameWidth, whereWidth, serviceWidth := 0, 0, 0
 	for _, n := range nodes {
 		nameWidth = max(nameWidth, Width(d.name(n)))
 		serviceWidth = max(serviceWidth, Width(n.Service))
+		if n.Where != "" {
+			whereWidth = max(whereWidth, Width(d.short(n.Where, maxWhere))+2)
+		}
 	}
 	total := max(time.Microsecond, to.Sub(from))
-	bar := max(minBar, d.Width-nameWidth-serviceWidth-4-figures)
+	bar := max(minBar, d.Width-nameWidth-whereWidth-serviceWidth-4-figures)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s, %s\n", d.Head(title), view.Span(total), english.Plural(len(nodes), "span"))
 	lost := false
 	for _, n := range nodes {
 		lost = lost || n.Orphan
-		line := pad(d.name(n), nameWidth) + "  " + pad(d.Faint(n.Service), serviceWidth) + "  " +
+		line := pad(d.name(n), nameWidth) + "  " + pad(d.short(n.Where, maxWhere), whereWidth) + pad(d.Faint(n.Service), serviceWidth) + "  " +
 			pad(d.bar(n, from, total, bar), bar) + fmt.Sprintf("%*s", figures, length(n.End.Sub(n.Start)))
 		b.WriteString(line + "\n")
 		if n.Error != "" {
@@ -76,12 +80,17 @@ func (d Waterfall) name(n waterfall.Row) string {
 	if n.Orphan {
 		s += d.mark() + " "
 	}
-	s += n.Name
-	if r := []rune(s); len(r) > maxName {
-		more := glyph(d.ASCII, "..", "…")
-		s = string(r[:maxName-Width(more)]) + more
+	return d.short(s+n.Name, maxName)
+}
+
+// short returns a text of at most so many characters.
+func (d Waterfall) short(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
 	}
-	return s
+	more := glyph(d.ASCII, "..", "…")
+	return string(r[:most-Width(more)]) + more
 }
 
 // length formats a duration in milliseconds, or a long one as people say it.

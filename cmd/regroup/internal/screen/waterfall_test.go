@@ -19,8 +19,17 @@ func spans() []waterfall.Span {
 	}
 	died := s("02", "01", "agent", "process worker.exited", 0, 3)
 	died.Error = "killed by signal 9 (SIGKILL)"
+	of := func(s waterfall.Span, rank, node, place string) waterfall.Span {
+		s.Attributes = map[string]string{"regroup.rank": rank, "regroup.node": node}
+		if place != "" {
+			s.Attributes["regroup.place"] = place
+		}
+		return s
+	}
 	return []waterfall.Span{
-		s("05", "01", "worker", "sync", 24, 30), died,
+		of(s("05", "01", "worker", "sync", 24, 30), "1", "node-a", "node-a/1"), of(died, "0", "node-b", ""),
+		of(s("08", "01", "worker", "sync", 25, 31), "11", "node-with-a-long-name.example", "node-with-a-long-name.example/3"),
+		of(s("09", "01", "agent", "regroup launch", 24, 24), "-1", "node-a", "node-a/0"),
 		s("01", "", "registry", "incident worker-failed", 0, 41),
 		s("03", "01", "rendezvous", "judge", 4, 12),
 		s("04", "03", "rendezvous", "seal g2", 10, 12),

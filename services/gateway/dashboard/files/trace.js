@@ -32,13 +32,14 @@ function Waterfall({ trace }) {
     const left = at(r.start), ms = micro(r.end) - micro(r.start), beyond = micro(r.end) > to + 1;
     return html`<tr key=${r.span_id} class=${chosen === r.span_id ? "chosen" : null}>
       <td class="tight"><span style=${{ paddingLeft: `${r.depth * 14}px` }}><button class="link" aria-expanded=${chosen === r.span_id ? "true" : "false"} onClick=${() => choose(chosen === r.span_id ? null : r.span_id)}>${r.name}</button>${r.error && html` <span class="badge bad">error</span>`}${r.orphan && html` <span class="soft">parent not stored</span>`}</span></td>
+      <td class="tight">${r.where}</td>
       <td class="tight soft">${r.service}</td>
       <td class="time"><div class="waterfall" role="img" aria-label=${`from ${span(micro(r.start) - from)}, for ${span(ms)}`}><span class=${`${r.error ? "failure" : r.service === "worker" ? "worker" : ""} ${beyond ? "beyond" : ""}`} style=${{ left: `${left}%`, width: `${Math.max(at(r.end) - left, 0)}%` }}></span></div></td>
       <td class="num">${span(ms)}${beyond ? "›" : ""}</td></tr>`;
   };
   const one = trace.rows.find((r) => r.span_id === chosen);
   return html`<p class="soft">${clock(trace.rows[0].start)} · ${span(length)} · ${plural(trace.rows.length + trace.left_out, "span")}${trace.left_out ? `, ${trace.left_out} of them left out` : ""} · <span class="mono">${trace.trace_id}</span></p>
-    <${LongTable} name="Spans" head=${["Span", "Service", "Time", { num: "Took" }]} items=${trace.rows} row=${row} />
+    <${LongTable} name="Spans" head=${["Span", "Where", "Service", "Time", { num: "Took" }]} items=${trace.rows} row=${row} />
     ${one && html`<section aria-label="Attributes of the span" class="attributes"><h3>${one.name}</h3><dl class="pairs">
       ${one.error && html`<dt>error</dt><dd>${one.error}</dd>`}<dt>start</dt><dd>${one.start}</dd><dt>span</dt><dd class="mono">${one.span_id}</dd>
       ${Object.entries(one.attributes || {}).sort().map(([k, v]) => html`<dt key=${k}>${k}</dt><dd>${v}</dd>`)}</dl></section>`}`;
