@@ -1,6 +1,7 @@
 """The same bits, whoever computes what."""
 
 import collections
+import itertools
 import os
 import random
 import re
@@ -11,7 +12,7 @@ import unittest
 import torch
 
 from regroup.torch.reproducible import fixed_point
-from regroup.torch.reproducible.shares import share
+from regroup.torch.reproducible.shares import Shares, cut, even, fastest
 
 from . import launch
 from .histories import Cluster
@@ -64,13 +65,44 @@ class FixedPoint(unittest.TestCase):
         self.assertEqual(1, len(sums))
 
 
-class Shares(unittest.TestCase):
+class SharesOfSteps(unittest.TestCase):
     def test_each_is_dealt_once(self):
-        for count in range(20):
-            for world in range(1, 9):
-                shares = [share(list(range(count)), r, world) for r in range(world)]
-                self.assertEqual(list(range(count)), [m for s in shares for m in s])
-                self.assertLessEqual(max(map(len, shares)) - min(map(len, shares)), 1)
+        for count in range(1, 20):
+            for world in range(1, count + 1):
+                for sizes in even(count, world), fastest(count, [1.0 + r for r in range(world)]):
+                    shares = [cut(list(range(count)), sizes, r) for r in range(world)]
+                    self.assertEqual(list(range(count)), [m for s in shares for m in s])
+                    self.assertGreaterEqual(min(map(len, shares)), 1)
+
+    def test_the_last_one_ends_as_early_as_possible(self):
+        dice = random.Random(2)
+        for _ in range(200):
+            world = dice.randint(1, 4)
+            count, seconds = dice.randint(world, 9), [dice.uniform(0.5, 4) for _ in range(world)]
+            ways = [c for c in itertools.product(range(1, count + 1), repeat=world) if sum(c) == count]
+            best = min(max(n * s for n, s in zip(way, seconds)) for way in ways)
+            got = fastest(count, seconds)
+            self.assertAlmostEqual(best, max(n * s for n, s in zip(got, seconds)), msg=f"{seconds} {got}")
+
+    def test_they_follow_the_times_and_not_the_noise(self):
+        shares, dice = Shares(12), random.Random(1)
+        shares.begin(3)
+        for _ in range(100):
+            shares.measured([1 + dice.uniform(-0.2, 0.2) for _ in range(3)])
+            self.assertEqual([4, 4, 4], shares.now)
+        for _ in range(30):
+            shares.measured([1.0, 1.0, 2.5])
+        self.assertEqual([5, 5, 2], shares.now)
+        for _ in range(100):
+            shares.measured([1 + dice.uniform(-0.1, 0.1), 1, 2.5 + dice.uniform(-0.1, 0.1)])
+            self.assertEqual([5, 5, 2], shares.now)
+        shares.measured([0, 1.0, 2.5])  # one has computed nothing
+        self.assertEqual([5, 5, 2], shares.now)
+        for _ in range(30):
+            shares.measured([1.0, 1.0, 1.0])
+        self.assertEqual([4, 4, 4], shares.now)
+        shares.begin(2)
+        self.assertEqual([6, 6], shares.now)
 
 
 class Ranks(unittest.TestCase):

@@ -1,6 +1,8 @@
 """Gradients that do not depend on who computes what, on gloo."""
 
+import functools
 import importlib.util
+import itertools
 import math
 from fractions import Fraction
 
@@ -47,10 +49,17 @@ class Given(torch.nn.Module):
         return (self.weight * gradient).sum()
 
 
+def even(model, count):
+    """An accumulator whose ranks seem to be equally fast."""
+    accumulator = GradientAccumulator(model, count)
+    accumulator._clock = lambda: 0.0
+    return accumulator
+
+
 def gradients_of(values, model=None, accumulator=None, step=0):
     """The mean of the gradients given by micro-batch, and how many this rank has computed."""
     model = model or Given(len(values[0]))
-    accumulator = accumulator or GradientAccumulator(model, len(values))
+    accumulator = accumulator or even(model, len(values))
     count = 0
     for m in accumulator.micro_batches(step):
         model(torch.tensor(values[m])).backward()
@@ -75,7 +84,7 @@ def case_the_mean_is_exact():
 def case_gradients_that_grow_and_vanish():
     """What does not fit the step before is computed once more, on all ranks, and never cut."""
     model = Given(1)
-    accumulator = GradientAccumulator(model, 6)
+    accumulator = even(model, 6)
     passes = []
     for step, size in enumerate((1.0, 1.5, 2.0**20, 2.0**20, 2.0**-20, 1e-30, 0.0, 1e-30, 3e38, 3e38)):
         values = [[size * (1 + m / 8) if size < 1e38 else size] for m in range(6)]
@@ -89,7 +98,7 @@ def case_gradients_that_grow_and_vanish():
 def case_what_is_not_finite():
     """It is seen by all ranks, and what follows is as without it."""
     model = Given(2)
-    accumulator = GradientAccumulator(model, 6)
+    accumulator = even(model, 6)
     gradients_of([[1.0, 2.0]] * 6, model, accumulator, 0)
     for step, bad in enumerate((math.inf, -math.inf, math.nan), 1):
         values = [[1.0, 2.0]] * 5 + [[1.0, bad]]
@@ -163,6 +172,29 @@ def case_sharded_models():
         got = alike(sharded(name))
         if RANK == 0:
             assert got == want, name
+
+
+def case_a_slow_rank_gets_less():
+    """It has no effect on the result."""
+
+    def train(seconds):
+        training = TRAININGS["convolutional"]
+        net, optimizer = training.make()
+        accumulator = GradientAccumulator(net, 6, seed=2)
+        accumulator._clock = functools.partial(next, itertools.count(0.0, seconds))
+        for step in range(12):
+            mine = 0
+            for m in accumulator.micro_batches(step):
+                training.loss(net, step, m).backward()
+                mine += 1
+            optimizer.step()
+        return digest(net, optimizer), mine
+
+    same, most = train(1.0)
+    got, mine = train(2.5 if RANK == 0 else 1.0)
+    assert alike(got) == same
+    if SIZE == 3:
+        assert (most, mine) == (2, 1 if RANK == 0 else (3, 2)[RANK - 1]), mine
 
 
 def case_clipping():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any, Dict, Iterator, List, Optional
 
 import torch
@@ -82,6 +83,8 @@ class GradientAccumulator:
         self._adding: Optional[List[int]] = None  # the shifts; None = this pass finds the magnitudes
         self._magnitudes: Optional[List[float]] = None  # of the gradients that the parameters have now
         self._gradients = 0  # of the micro-batch
+        self._clock = time.perf_counter
+        self._began, self._seconds = 0.0, 0.0  # of the micro-batch; of all in this pass
         self._inside = False
 
     def micro_batches(self, step: int) -> Iterator[int]:
@@ -92,6 +95,7 @@ class GradientAccumulator:
             self._agree()
             self._adding = self._shifts()
             todo = self._dealing.share(self._ranks)
+            self._seconds = 0.0
             for i, m in enumerate(todo):
                 self._begin(step, m, i == len(todo) - 1)
                 yield m
@@ -101,7 +105,7 @@ class GradientAccumulator:
                 self._begin(step, m, False, counts=False)
                 yield m
                 self._end(m, counts=False)
-            if self._reduce():
+            if self._reduce(self._seconds / len(todo) if todo else 0.0):
                 break
         self._completed, self._inside = step, False
         seed_all(seed_of(self._seed, step, self._count))
@@ -205,7 +209,7 @@ class GradientAccumulator:
             self._totals.begin(self._adding, self._ranks if last else None)
         if self._ddp is not None:
             self._ddp.require_backward_grad_sync = self._ddp.require_forward_param_sync = False
-        self._gradients = 0
+        self._gradients, self._began = 0, self._clock()
         seed_all(seed_of(self._seed, step, micro_batch))
 
     def _arrived(self, member: int, size: torch.Tensor) -> None:
@@ -218,22 +222,27 @@ class GradientAccumulator:
         self._totals.end()
         if counts and self._gradients == 0:
             raise RegroupError(f"micro-batch {micro_batch} has made no gradient: call backward() in the loop")
+        self._seconds += self._clock() - self._began
         self._buffers.ended(micro_batch if counts else None)
         if counts:
             self._dealing.done(micro_batch)
 
-    def _reduce(self) -> bool:
-        """Adds up what the ranks have; False if the micro-batches must be computed again, with other shifts."""
+    def _reduce(self, seconds: float) -> bool:
+        """Adds up what the ranks have; False if the micro-batches must be computed again, with other shifts. seconds is
+        how long this rank took for one."""
         shifts = self._adding
         if shifts is not None:
             self._totals.finish(self._ranks)
         absent = torch.full((), fixed_point.ABSENT)
         row = [self._now.get(i, absent).to(self._device) for i in range(len(self._parameters))]
-        row += [torch.full((), float(c), device=self._device) for c in self._buffers.changed]
-        most = torch.stack(row)
+        # What else all must know: which buffers have changed, and how fast each rank is.
+        known = [float(c) for c in self._buffers.changed]
+        known += [seconds if r == self._ranks.rank else 0.0 for r in range(self._ranks.size)]
+        most = torch.cat([torch.stack(row), torch.tensor(known, device=self._device)])
         self._ranks.greatest(most)
         values = most.tolist()
-        magnitudes, changed = values[: len(self._parameters)], [c > 0 for c in values[len(self._parameters) :]]
+        magnitudes, rest = values[: len(row)], values[len(row) :]
+        changed, times = [c > 0 for c in rest[: -self._ranks.size]], rest[-self._ranks.size :]
         last = self._found or self._last or [0.0] * len(magnitudes)
         now = [m if m > 0 and math.isfinite(m) else before for m, before in zip(magnitudes, last)]
         good = shifts is not None and all(
@@ -245,6 +254,8 @@ class GradientAccumulator:
             self._dealing.again()
             return False
         self._dealing.check(self._ranks)
+        if not self._sharded:
+            self._dealing.shares.measured(times)
         for i, p in enumerate(self._parameters):
             if magnitudes[i] == fixed_point.ABSENT:
                 p.grad = None

@@ -8,7 +8,7 @@ import torch
 
 from ...errors import DivergedError, RegroupError
 from .ranks import Ranks, digest
-from .shares import share
+from .shares import Shares, cut, even
 
 
 class Agreement(NamedTuple):
@@ -32,6 +32,7 @@ class Dealing:
         self._entry: Optional[int] = None  # of the last agreement
         self._left: List[int] = []  # what the ranks had still to compute then
         self.passes = 0  # over the step's micro-batches, that have ended
+        self.shares = Shares(count)
 
     def begin(self, step: int) -> None:
         """Begins a step of which nothing was computed."""
@@ -80,16 +81,20 @@ class Dealing:
             self._done.clear()
         self.passes, self._left = passes, [m for m in range(self._count) if m not in done]
         self._entry = entry
+        self.shares.begin(ranks.size)
         return Agreement(passes, keeps)
 
     def share(self, ranks: Ranks) -> List[int]:
         """What this rank has to compute, of what was not computed when the members changed last."""
-        return share(self._left, ranks.rank, ranks.size)
+        return cut(self._left, self._sizes(ranks), ranks.rank)
+
+    def _sizes(self, ranks: Ranks) -> List[int]:
+        return self.shares.now if len(self._left) == self._count else even(len(self._left), ranks.size)
 
     def fillers(self, ranks: Ranks) -> List[int]:
         """What this rank computes once more, because others have one more to compute."""
-        shares = [len(share(self._left, r, ranks.size)) for r in range(ranks.size)]
-        return self._left[:1] * (max(shares) - shares[ranks.rank])
+        sizes = self._sizes(ranks)
+        return self._left[:1] * (max(sizes) - sizes[ranks.rank])
 
     def check(self, ranks: Ranks) -> None:
         """Makes sure that the ranks have computed each micro-batch once."""

@@ -1,0 +1,107 @@
+"""What gradients cost that do not depend on the number of workers: steps of GradientAccumulator beside those of
+DistributedDataParallel, in turn, on one group of gloo.
+
+    python bench/reproducible.py                      # two ranks, two micro-batches a step
+    python bench/reproducible.py --micro-batches 3    # no multiple of the ranks
+
+DistributedDataParallel accumulates with no_sync, as many micro-batches as the rank with most has here. The ratio is of
+the medians of both, by rounds of some steps each; the last line has the median of the rounds.
+"""
+
+import argparse
+import contextlib
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def model(width):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 10))
+
+
+def run(rank, options, port):
+    from regroup.torch.reproducible import GradientAccumulator, allreduce_hook
+
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    dist.init_process_group("gloo", rank=rank, world_size=options.ranks)
+    total, size = options.micro_batches, options.ranks
+    x = torch.randn(options.samples, options.width)
+    y = torch.randint(10, (options.samples,))
+
+    plain, hooked = DistributedDataParallel(model(options.width)), DistributedDataParallel(model(options.width))
+    hooked.register_comm_hook(None, allreduce_hook)
+    ours = model(options.width)
+    accumulator = GradientAccumulator(ours, total, seed=1)
+    nets = {"ddp": plain, "hook": hooked, "accumulator": ours}
+    optimizers = {name: torch.optim.SGD(net.parameters(), lr=0.01) for name, net in nets.items()}
+    made = 0
+
+    def step(name):
+        nonlocal made
+        net, most = nets[name], -(-total // size)
+        optimizers[name].zero_grad()
+        if name == "accumulator":
+            for _ in accumulator.micro_batches(made):
+                nn.functional.cross_entropy(net(x), y).backward()
+            made += 1
+        else:
+            for i in range(most):
+                with net.no_sync() if i < most - 1 else contextlib.nullcontext():
+                    nn.functional.cross_entropy(net(x), y).backward()
+        optimizers[name].step()
+
+    names = [n for n in nets if n != "hook" or total == size]
+    for name in names:
+        for _ in range(5):
+            step(name)
+    ratios = {name: [] for name in names}
+    for _ in range(options.rounds):
+        took = {name: [] for name in names}
+        for _ in range(options.steps):
+            for name in names:  # in turn, so that what else the machine does is the same for all
+                dist.barrier()
+                began = time.perf_counter()
+                step(name)
+                took[name].append(time.perf_counter() - began)
+        for name in names:
+            ratios[name].append(statistics.median(took[name]) / statistics.median(took["ddp"]))
+    if rank == 0:
+        parameters = sum(p.numel() for p in ours.parameters())
+        print(f"{size} ranks, {total} micro-batches, {parameters / 1e6:.1f} million parameters", flush=True)
+        for name in names:
+            print(
+                f"{name}: {1e3 * statistics.median(took[name]):.1f} ms a step, {statistics.median(ratios[name]):.3f} of ddp "
+                f"({min(ratios[name]):.3f} to {max(ratios[name]):.3f})",
+                flush=True,
+            )
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--micro-batches", type=int, default=2, help="in a step, of all ranks")
+    parser.add_argument("--width", type=int, default=512, help="of the model's layers")
+    parser.add_argument("--samples", type=int, default=512, help="of a micro-batch: how long a step is")
+    parser.add_argument("--steps", type=int, default=20, help="in a round, of each kind")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    from tests.launch import free_port
+
+    torch.multiprocessing.spawn(run, (options, free_port()), nprocs=options.ranks)
+
+
+if __name__ == "__main__":
+    main()
