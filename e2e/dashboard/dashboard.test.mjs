@@ -228,10 +228,13 @@ test("a stop asks once more, and then is shown", async () => {
     const [head, sentence] = await ages();
     return head && head === sentence && [head];
   });
+  await page.locator(".head").getByText("3 of 2-3 workers last").waitFor();
   await eventually("both go on, as one", async () => {
     const [head, sentence] = await ages();
     return head === sentence && head !== first;
   });
+  await goto("/jobs", id);
+  assert.equal(await page.locator("tr", { hasText: id }).locator("td[data-title=Workers]").textContent(), "3 of 2 to 3");
   clean();
 });
 

@@ -67,6 +67,7 @@ type JobRow struct {
 	Command    []string         `json:"command"`
 	Workers    spec.Workers     `json:"workers"`  // wanted
 	Training   int              `json:"training"` // members of the newest generation that have not ended
+	World      int              `json:"world"`    // members that it had when it was sealed; 0 = there was none
 	Generation ident.Generation `json:"generation"`
 	Step       uint64           `json:"step"`
 	Incidents  int              `json:"incidents"` // that were not planned
@@ -83,7 +84,7 @@ type JobRows struct {
 // rowOf shortens a job.
 func rowOf(v events.JobView) JobRow {
 	return JobRow{
-		Job: v.Job, State: v.State, Reason: v.Reason, Command: v.Spec.Command, Workers: v.Spec.Workers, Training: view.Members(v), Generation: v.Generation,
+		Job: v.Job, State: v.State, Reason: v.Reason, Command: v.Spec.Command, Workers: v.Spec.Workers, Training: view.Members(v), World: view.LastWorld(v), Generation: v.Generation,
 		Step: v.Step, Incidents: view.Unplanned(v), Submitted: v.Submitted, Ended: v.Ended,
 	}
 }

@@ -82,7 +82,8 @@ func failed() events.JobView {
 	return events.JobView{
 		Job: "bert-0c21", State: events.JobStateFailed, Code: errcode.Exhausted, Reason: "1 failure within 1h0m0s, 0 are allowed", By: "/regroup/cli/bob@host",
 		Submitted: began.Add(-time.Hour), Ended: began, Generation: 1,
-		Spec: spec.Job{Name: "bert", Command: []string{"./bert"}, Workers: spec.Workers{Min: 4, Max: 4}},
+		Generations: []events.GenerationView{{Generation: 1, World: 4, Cause: events.Cause{Kind: events.CauseStart, Rank: -1}, Sealed: began.Add(-time.Minute), Reported: events.Reported{Failure: 1}}},
+		Spec:        spec.Job{Name: "bert", Command: []string{"./bert"}, Workers: spec.Workers{Min: 4, Max: 4}},
 		FirstError: &tables.WorkerView{
 			Rank: 3, Detail: "exit 1", Lines: []string{"ValueError: no"},
 			WorkerRef: tables.WorkerRef{Place: place("node-a", 3), Attempt: 1, Generation: 1, PID: 9},
@@ -162,6 +163,21 @@ func TestReading(t *testing.T) {
 			}
 			golden.Compare(t, "testdata/"+file, o.Out)
 		})
+	}
+}
+
+// TestAJobThatNeverTrained has ended without a generation, and nothing looks as if workers were
+// missing.
+func TestAJobThatNeverTrained(t *testing.T) {
+	w := commandtest.New(t)
+	v := failed()
+	v.Generation, v.Generations, v.FirstError = 0, nil, nil
+	w.Job(v)
+	if o := run(t, w, "status", "bert"); !strings.Contains(o.Out, "  generation 0  no world (4–4)  ") {
+		t.Errorf("status: %s", o.Out)
+	}
+	if o := run(t, w, "ls"); !strings.Contains(o.Out, "  -/4      -    -  ") {
+		t.Errorf("ls: %s", o.Out)
 	}
 }
 

@@ -55,8 +55,8 @@ func status(env command.Env) *cobra.Command {
 
 // show writes a job; live: a registry has answered how far it is; nodes may be nil.
 func show(env command.Env, p screen.Palette, v events.JobView, wide, live bool, nodes []events.NodeView) error {
-	fmt.Fprintf(env.Out, "%s  %s  generation %d  world %d (%d–%d)%s  %s  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
-		v.Generation, view.Members(v), v.Spec.Workers.Min, v.Spec.Workers.Max, v.Spec.GPU.With(), step(env, v, live), v.By, env.Age(v.Submitted))
+	fmt.Fprintf(env.Out, "%s  %s  generation %d  %s (%d–%d)%s  %s  submitted by %s %s ago\n", p.Head(string(v.Job)), p.State(string(v.State)),
+		v.Generation, members(v), v.Spec.Workers.Min, v.Spec.Workers.Max, v.Spec.GPU.With(), step(env, v, live), v.By, env.Age(v.Submitted))
 	if v.Reason != "" {
 		fmt.Fprintln(env.Out, v.Reason)
 	}
@@ -83,6 +83,17 @@ func show(env command.Env, p screen.Palette, v events.JobView, wide, live bool, 
 		fmt.Fprint(env.Out, screen.RootCause(p, v.Job, *v.FirstError))
 	}
 	return nil
+}
+
+// members says how many train or, once the job has ended, did last.
+func members(v events.JobView) string {
+	switch n := view.LastWorld(v); {
+	case !v.State.Terminal():
+		return fmt.Sprintf("world %d", view.Members(v))
+	case n > 0:
+		return fmt.Sprintf("last world %d", n)
+	}
+	return "no world"
 }
 
 // step is the newest known step and, until the job ends, its age.

@@ -150,6 +150,18 @@ func TrainingText(n int, w spec.Workers) string {
 	return fmt.Sprintf("%d of %s", n, WorkersText(w))
 }
 
+// MembersText formats how many workers of a job train or, once it has ended, did in its last
+// generation: 3 of 4 workers; 3 of 4 workers last.
+func MembersText(v events.JobView) string {
+	switch n := LastWorld(v); {
+	case !v.State.Terminal():
+		return TrainingText(Members(v), v.Spec.Workers)
+	case n > 0:
+		return TrainingText(n, v.Spec.Workers) + " last"
+	}
+	return "no worker has trained"
+}
+
 // WorkersRange formats a range: 2-4, or 4.
 func WorkersRange(w spec.Workers) string {
 	if w.Min == w.Max {

@@ -56,6 +56,15 @@ func Members(v events.JobView) (n int) {
 	return n
 }
 
+// LastWorld returns how many members the newest generation of a job had when it was sealed; 0 = the
+// job had none.
+func LastWorld(v events.JobView) int {
+	if n := len(v.Generations); n > 0 {
+		return v.Generations[n-1].World
+	}
+	return 0
+}
+
 // Unplanned counts the incidents of a job that were not planned.
 func Unplanned(v events.JobView) (n int) {
 	for _, i := range v.Incidents {

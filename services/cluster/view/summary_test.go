@@ -113,3 +113,24 @@ func TestATooLargeEpochIsNotProven(t *testing.T) {
 		t.Error("what is not proven counts as exact")
 	}
 }
+
+// TestMembersOfAJob: of one that has ended its last generation counts, although no worker is there.
+func TestMembersOfAJob(t *testing.T) {
+	v := job(events.JobStateRunning)
+	v.Generation, v.Generations = 2, []events.GenerationView{{Generation: 1, World: 3}, {Generation: 2, World: 4}}
+	for i := range v.Workers {
+		v.Workers[i].WorkerRef.Generation = 2
+	}
+	v.Workers[3].State = tables.WorkerStateFailed
+	if got := MembersText(v); got != "3 of 2-4 workers" {
+		t.Errorf("while it runs: %q", got)
+	}
+	v.State = events.JobStateFailed
+	if got := MembersText(v); got != "4 of 2-4 workers last" || Members(v) != 0 || LastWorld(v) != 4 {
+		t.Errorf("at its end: %q, %d, %d", got, Members(v), LastWorld(v))
+	}
+	v.Generation, v.Generations = 0, nil
+	if got := MembersText(v); got != "no worker has trained" {
+		t.Errorf("at its end, without a generation: %q", got)
+	}
+}

@@ -77,6 +77,9 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// TestMembersOfAJob: of one that has ended its last generation, in place of none.
+func TestMembersOfAJob(t *testing.T) { runScript(t, "members", "format.js") }
+
 // TestGPUsOfANode: what is not known of all of them is not shown.
 func TestGPUsOfANode(t *testing.T) { runScript(t, "gpus", "format.js") }
 

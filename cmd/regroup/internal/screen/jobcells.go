@@ -9,9 +9,16 @@ import (
 )
 
 // JobCells are the cells of a job in a table: its id, state, workers, generation, step, number of
-// unplanned incidents, and age.
+// unplanned incidents, and age. The workers are those that train, or that did last in a job that
+// has ended.
 func JobCells(p Palette, v events.JobView, now time.Time) []string {
-	gen, step, age := "-", "-", "-"
+	gen, step, age, members := "-", "-", "-", fmt.Sprint(view.Members(v))
+	if v.State.Terminal() {
+		members = "-"
+		if n := view.LastWorld(v); n > 0 {
+			members = fmt.Sprint(n)
+		}
+	}
 	if v.Generation > 0 {
 		gen = fmt.Sprint(uint64(v.Generation))
 	}
@@ -22,7 +29,7 @@ func JobCells(p Palette, v events.JobView, now time.Time) []string {
 		age = view.Span(now.Sub(v.Submitted))
 	}
 	return []string{
-		string(v.Job), p.State(string(v.State)), fmt.Sprintf("%d/%s", view.Members(v), view.WorkersRange(v.Spec.Workers)), gen, step,
+		string(v.Job), p.State(string(v.State)), members + "/" + view.WorkersRange(v.Spec.Workers), gen, step,
 		fmt.Sprint(view.Unplanned(v)), age,
 	}
 }

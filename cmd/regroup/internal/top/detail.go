@@ -24,7 +24,7 @@ func (d *detail) view(m model, room int) []string {
 		return []string{fmt.Sprintf("asking for %s ...", d.id)}
 	}
 	v := d.job.JobView
-	lines := []string{fmt.Sprintf("%s  %s  generation %d  %s  %s", p.Head(string(v.Job)), p.State(string(v.State)), v.Generation, view.TrainingText(view.Members(v), v.Spec.Workers), stepText(m, v))}
+	lines := []string{fmt.Sprintf("%s  %s  generation %d  %s  %s", p.Head(string(v.Job)), p.State(string(v.State)), v.Generation, view.MembersText(v), stepText(m, v))}
 	for _, text := range []string{v.Reason, view.MetricsText(v, m.now())} {
 		if text != "" {
 			lines = append(lines, view.OneLine(text))

@@ -98,9 +98,16 @@ export function causeText(c) {
 
 export const planned = (c) => c && ["start", "grow", "shrink"].includes(c.kind);
 
-export const training = (job) =>
-  ["succeeded", "failed", "stopped"].includes(job.state) ? 0
+export const ended = (job) => ["succeeded", "failed", "stopped"].includes(job.state);
+
+// members is how many workers of a job train or, once it has ended, did in its last generation.
+export function members(job) {
+  const { min, max } = job.spec.workers, range = min === max ? max : `${min}-${max}`;
+  const n = ended(job) ? job.generations.at(-1)?.world || 0
     : job.workers.filter((w) => w.rank !== null && w.generation === job.generation && !["success", "failure", "lost", "stopped"].includes(w.state)).length;
+  if (ended(job) && n === 0) return "no worker has trained";
+  return (n > max ? `${plural(n, "worker")}, ${range} wanted` : `${n} of ${range} worker${max === 1 ? "" : "s"}`) + (ended(job) ? " last" : "");
+}
 
 // redundancy is what is known of how much a job can lose: what was sent since it was read, if that is
 // newer. What is survived stays unknown if a loss in its generation is known.

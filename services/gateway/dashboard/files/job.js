@@ -2,7 +2,7 @@
 import { html } from "htm/preact";
 import { address, around } from "./address.js";
 import { may, mayChange, request, useNow, useResource, ofJob } from "./api.js";
-import { ago, number, old, percent, planned, plural, redundancy, sentence, span, survives, training } from "./format.js";
+import { ago, ended, members, number, old, percent, planned, plural, redundancy, sentence, span, survives } from "./format.js";
 import { Action, Badge, Card, extent, IncidentHead, lost, median, Phases, Problem, silence, stepsLost, Table } from "./parts.js";
 import { FirstError } from "./failure.js";
 import { useSteps } from "./jobs.js";
@@ -15,7 +15,6 @@ import { Events } from "./events.js";
 import { useRef, useState } from "preact/hooks";
 
 const tabs = [["timeline", "Timeline"], ["metrics", "Metrics"], ["logs", "Logs"], ["workers", "Workers"], ["samples", "Samples"], ["traces", "Traces"], ["events", "Events"], ["spec", "Spec"]];
-const ended = (j) => ["succeeded", "failed", "stopped"].includes(j.state);
 
 // tabAddress is a tab of the job for the same time.
 const tabAddress = (id, tab, query) => address(["jobs", id, tab], { from: query.get("from"), to: query.get("to") });
@@ -39,7 +38,7 @@ export function Job({ id, tab, query }) {
     document.getElementById(`tab-${to}`).focus();
   };
   return html`
-    <div class="head"><h1>${id}</h1><${Badge} state=${job.state} /><span class="soft">generation ${job.generation} · ${training(job)} of ${job.spec.workers.min}–${job.spec.workers.max} workers · ${ended(job) ? `ended ${ago(job.ended)}` : `submitted ${ago(job.submitted)}`}</span>
+    <div class="head"><h1>${id}</h1><${Badge} state=${job.state} /><span class="soft">generation ${job.generation} · ${members(job)} · ${ended(job) ? `ended ${ago(job.ended)}` : `submitted ${ago(job.submitted)}`}</span>
       <span class="actions">${mayChange(job) && !ended(job) && html`<${Scale} job=${job} /><${Action} text="Stop" sure="Really stop it?" danger run=${() => request("POST", `/api/v1/jobs/${id}/stop`, { reason: "stopped in the dashboard" })} />`}
       ${mayChange(job) && ended(job) && html`<${Action} text="Remove" sure="Really remove its record?" danger run=${async () => { await request("DELETE", `/api/v1/jobs/${id}`); location.hash = "#/jobs"; }} />`}</span></div>
     <p class="explain">${why ? sentence(why) : job.reason || " "}</p><${Problem} error=${error} />

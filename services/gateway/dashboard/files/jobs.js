@@ -18,7 +18,7 @@ export function useSteps() {
 }
 
 const columns = {
-  Job: (j) => j.job, State: (j) => j.state, Workers: (j) => j.training, Generation: (j) => j.generation, Step: (j) => j.step,
+  Job: (j) => j.job, State: (j) => j.state, Workers: (j) => (j.ended ? j.world : j.training), Generation: (j) => j.generation, Step: (j) => j.step,
   Incidents: (j) => j.incidents, Age: (j) => since(j.submitted), Command: (j) => j.command.join(" "),
 };
 
@@ -39,7 +39,7 @@ export function Jobs({ query }) {
         ${sorted(list?.jobs || [], query, columns).map((j) => html`<tr key=${j.job}>
           <td class="tight"><a href=${address(["jobs", j.job])}>${j.job}</a></td>
           <td><${Badge} state=${j.state} /></td>
-          <td>${j.training} of ${j.workers.min === j.workers.max ? j.workers.max : `${j.workers.min} to ${j.workers.max}`}</td>
+          <td>${j.ended ? j.world || "none" : j.training} of ${j.workers.min === j.workers.max ? j.workers.max : `${j.workers.min} to ${j.workers.max}`}</td>
           <td class="num">${j.generation || "-"}</td>
           <td class="num">${number(Math.max(j.step, j.ended ? 0 : steps[j.job]?.step || 0))}</td>
           <td class="num">${j.incidents}</td>
