@@ -35,6 +35,7 @@ func units() []unit {
 	all := []unit{
 		started("broker", "regroup-nats.service", "regroup-nats"),
 		started("agent", "regroup-agent.service", "regroup-agent"),
+		started("gateway", "regroup-gateway.service", "regroup-gateway"),
 		{"env", "regroup.env", "/etc/regroup/regroup.env", "chmod 0600 /etc/regroup/regroup.env, and start the units of this machine again"},
 	}
 	for _, name := range slices.Sorted(slices.Values(events.ServiceNames())) {
@@ -54,7 +55,7 @@ func serviceCommand() *cobra.Command {
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "print [UNIT]", Short: "Print a unit of systemd, or all", Args: command.AtMost("UNIT"), ValidArgs: names,
-		Long: "Prints the unit that starts an agent, the broker (broker) or a service of the control plane (" + strings.Join(slices.Sorted(slices.Values(events.ServiceNames())), ", ") +
+		Long: "Prints the unit that starts an agent, the broker (broker), the gateway, which serves HTTP and the dashboard, or a service of the control plane (" + strings.Join(slices.Sorted(slices.Values(events.ServiceNames())), ", ") +
 			"), or the file in which all units find their variables (env). Where it belongs is said on stderr. Without a name all are printed, each after its path.",
 		Example: command.Examples("regroup service print agent > regroup-agent.service", "regroup service print env | sudo tee /etc/regroup/regroup.env",
 			"regroup service print broker | \\\n      sudo tee /etc/systemd/system/regroup-nats.service", "regroup service print"),

@@ -58,9 +58,50 @@ func TestUnitsArePrinted(t *testing.T) {
 			t.Errorf("%s is not printed", name)
 		}
 	}
-	for name, hint := range map[string]string{"agnet": `did you mean "agent"?`, "nosuch": "known are broker, agent, env, discovery"} {
+	for name, hint := range map[string]string{"agnet": `did you mean "agent"?`, "nosuch": "known are broker, agent, gateway, env, discovery"} {
 		if _, _, err := printService(t, name); errcode.Of(err) != errcode.Invalid || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%s: %v, want %q", name, err, hint)
+		}
+	}
+}
+
+// TestEveryServiceHasAUnit: what `regroup serve` runs can be started by systemd, all with the same
+// hardening, and what one keeps is in the folder that systemd makes for it.
+func TestEveryServiceHasAUnit(t *testing.T) {
+	root, err := newRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve, _, err := root.Find([]string{"serve"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hardening := ""
+	for _, c := range serve.Commands() {
+		name := c.Name()
+		if name == "nats" {
+			name = "broker"
+		}
+		text, _, err := printService(t, name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if !strings.Contains(text, "ExecStart=/usr/local/bin/regroup serve ") || !strings.Contains(text, "\nEnvironmentFile=-/etc/regroup/regroup.env\n") {
+			t.Errorf("%s does not start it, or not with the variables of all:\n%s", name, text)
+		}
+		_, own, _ := strings.Cut(text, "\nDynamicUser=yes\n")
+		own, _, _ = strings.Cut(own, "\n[Install]")
+		if hardening == "" {
+			hardening = own
+		}
+		if own == "" || own != hardening {
+			t.Errorf("%s has another hardening:\n%s", name, own)
+		}
+		_, state, kept := strings.Cut(text, " REGROUP_STATE_DIR=/var/lib/")
+		state, _, _ = strings.Cut(state, " ")
+		if keeps := name == "broker" || name == "gateway"; kept != keeps || kept && !strings.Contains(text, "\nStateDirectory="+state+"\n") {
+			t.Errorf("%s keeps something: %v, and its folder is %q:\n%s", name, keeps, state, text)
 		}
 	}
 }

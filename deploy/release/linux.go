@@ -95,7 +95,7 @@ func stage(ctx context.Context, root, staged string, c commit) (contents files.C
 		}
 		add("completion."+shell, path, script+"\n")
 	}
-	for _, unit := range []string{"regroup-agent.service", "regroup-nats.service", "regroup@.service"} {
+	for _, unit := range []string{"regroup-agent.service", "regroup-gateway.service", "regroup-nats.service", "regroup@.service"} {
 		text, err := os.ReadFile(filepath.Join(root, "deploy/systemd", unit))
 		if err != nil {
 			return nil, err

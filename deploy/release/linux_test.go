@@ -30,7 +30,7 @@ func TestLinuxPackages(t *testing.T) {
 			}
 		}
 	}
-	for _, unit := range []string{"regroup-agent.service", "regroup-nats.service", "regroup@.service", "regroup.env"} {
+	for _, unit := range []string{"regroup-agent.service", "regroup-gateway.service", "regroup-nats.service", "regroup@.service", "regroup.env"} {
 		write(t, filepath.Join(root, "deploy/systemd", unit), "ExecStart=/usr/local/bin/regroup agent\n")
 	}
 	write(t, filepath.Join(root, "LICENSE"), "a licence")

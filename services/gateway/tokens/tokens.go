@@ -197,7 +197,7 @@ func (f *File) change(fn func([]Token) ([]Token, error)) error {
 		err = os.MkdirAll(filepath.Dir(f.path), 0o700)
 	}
 	if err == nil {
-		err = durable.WriteFile(f.path, append(text, '\n'))
+		err = durable.WriteFileForFolder(f.path, append(text, '\n'))
 	}
 	if err != nil {
 		return errcode.Errorf(errcode.Invalid, "tokens: %w", err)

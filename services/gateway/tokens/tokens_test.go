@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,6 +12,32 @@ import (
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// TestATokenThatRootIssuesIsForTheGateway: the file belongs to the user of the folder, as whom the
+// gateway runs under systemd.
+func TestATokenThatRootIssuesIsForTheGateway(t *testing.T) {
+	dir := t.TempDir()
+	want := os.Getuid()
+	if want == 0 {
+		want = 65534
+		if err := os.Chown(dir, want, want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "tokens.json")
+	for _, name := range []string{"ada", "bob"} { // the first makes the file
+		if _, err := Open(path).Issue(Principal{Name: name, Role: Viewer}, noon, 0); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of, ok := info.Sys().(*syscall.Stat_t); !ok || int(of.Uid) != want || info.Mode().Perm() != 0o600 {
+			t.Errorf("it belongs to %v with mode %v, want %d and 0600", of, info.Mode(), want)
+		}
+	}
+}
 
 // TestATokenFromIssueToRevocation, seen by a gateway that reads the file of another process.
 func TestATokenFromIssueToRevocation(t *testing.T) {
