@@ -73,6 +73,22 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// TestHostsThatAreNotThereStartNothing: a source of hosts that cannot be read is a mistake in the
+// call, told before anything is started.
+func TestHostsThatAreNotThereStartNothing(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--host-discovery-script", "--host-file"} {
+		dir := t.TempDir()
+		_, errs, code := runLocal(t, dir, patience, "run", flag, "./no-such-hosts", "--", "true")
+		if code != 2 || !strings.Contains(errs, "./no-such-hosts: no such file") {
+			t.Errorf("%s: exit %d, want 2: %s", flag, code, errs)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "state")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: something was started: %v", flag, err)
+		}
+	}
+}
+
 // TestInterrupt checks that Ctrl-C stops a local job gracefully; a worker that ignores SIGTERM is
 // killed with its child.
 func TestInterrupt(t *testing.T) {

@@ -116,6 +116,10 @@ func (r *call) run(ctx context.Context, spec spec.Job) error {
 		if err := launch.Here(); err != nil {
 			return err
 		}
+		r.hosts.Hosts = jobflags.Localhost(r.hosts.Hosts, ident.NodeID(r.agent.Filled().Node))
+		if err := r.hosts.Check(ctx); err != nil {
+			return err
+		}
 		l, err := serve.OpenOwn(ctx, *r.config)
 		if err != nil {
 			return err
@@ -178,10 +182,6 @@ func (r *call) attached(ctx context.Context, spec spec.Job) error {
 // second kills it.
 func (r *call) local(parent context.Context, l *serve.Local, spec spec.Job) error {
 	defer l.Close()
-	r.hosts.Hosts = jobflags.Localhost(r.hosts.Hosts, ident.NodeID(r.agent.Filled().Node))
-	if err := r.hosts.Check(parent); err != nil {
-		return err
-	}
 	l.Discovery = r.hosts
 	l.Discovery.Quarantine = discovery.NoQuarantine() // there is no other node
 	a := r.agent

@@ -4,7 +4,10 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -13,6 +16,7 @@ import (
 
 	"github.com/regroup-io/regroup/cmd/regroup/internal/boot"
 	"github.com/regroup-io/regroup/events"
+	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/services/discovery"
 	"github.com/regroup-io/regroup/services/registry"
 	"github.com/regroup-io/regroup/services/rendezvous"
@@ -68,11 +72,22 @@ func LoadDiscovery() (DiscoveryConfig, error) {
 // HostFlags adds the flags that select the usable hosts. Their names are Horovod's.
 func (d *DiscoveryConfig) HostFlags(fs *pflag.FlagSet) { boot.Flags(fs, "DISCOVERY", &d.Config) }
 
-// Check queries the host source once, so that a user at a terminal sees its errors at once.
+// Check queries the host source once, so that a user at a terminal sees its errors at once. One that
+// cannot be read or started at all is Invalid: it is a mistake in the call, and no matter of time.
 func (d *DiscoveryConfig) Check(ctx context.Context) error {
 	if err := d.Validate(); err != nil || !d.Listed() {
 		return err
 	}
 	_, err := d.Ask(ctx)
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, exec.ErrNotFound) || ended && (exit.ExitCode() == notExecutable || exit.ExitCode() == notThere) {
+		return errcode.Errorf(errcode.Invalid, "%w", err)
+	}
 	return err
 }
+
+// Exit codes of a shell for a command that it cannot start.
+const (
+	notExecutable = 126
+	notThere      = 127
+)
