@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,26 +142,28 @@ func (w *watched) until(ctx context.Context, t *testing.T, want string) {
 }
 
 // TestLogsFold: what four ranks say at once is one line on a terminal, unless the text alone is
-// wanted.
+// wanted. The clock stands still, so all were stored at once.
 func TestLogsFold(t *testing.T) {
-	w := commandtest.New(t)
-	w.Job(running())
-	each := ""
-	for r := range 4 {
-		w.PrintAs(mnist, tables.Member{Place: place("node-a", r), Rank: ident.Rank(r)}, 1, "epoch 3\n")
-		each += fmt.Sprintf("[node-a r%d g1] epoch 3\n", r)
-	}
-	for line, want := range map[string]string{"logs mnist": "[r0-3 g1] epoch 3\n", "logs mnist --rank 0-2": strings.Join(strings.SplitAfter(each, "\n")[:3], ""), "logs mnist -o raw": strings.Repeat("epoch 3\n", 4)} {
-		screen := &terminal.Screen{Width: 60}
-		commands := func(env command.Env) []*cobra.Command {
-			env.Out, env.IsTerminal = screen, true
-			return Commands(env)
+	synctest.Test(t, func(t *testing.T) {
+		w := commandtest.New(t)
+		w.Job(running())
+		each := ""
+		for r := range 4 {
+			w.PrintAs(mnist, tables.Member{Place: place("node-a", r), Rank: ident.Rank(r)}, 1, "epoch 3\n")
+			each += fmt.Sprintf("[node-a r%d g1] epoch 3\n", r)
 		}
-		if o := w.Run(t.Context(), "", commands, strings.Split(line, " ")...); o.Exit != 0 || screen.String() != want {
-			t.Errorf("%s on a terminal: %q, want %q %v", line, screen.String(), want, o.Failure)
+		for line, want := range map[string]string{"logs mnist": "[r0-3 g1] epoch 3\n", "logs mnist --rank 0-2": strings.Join(strings.SplitAfter(each, "\n")[:3], ""), "logs mnist -o raw": strings.Repeat("epoch 3\n", 4)} {
+			screen := &terminal.Screen{Width: 60}
+			commands := func(env command.Env) []*cobra.Command {
+				env.Out, env.IsTerminal = screen, true
+				return Commands(env)
+			}
+			if o := w.Run(t.Context(), "", commands, strings.Split(line, " ")...); o.Exit != 0 || screen.String() != want {
+				t.Errorf("%s on a terminal: %q, want %q %v", line, screen.String(), want, o.Failure)
+			}
 		}
-	}
-	if o := run(t, w, "logs", "mnist"); o.Out != each {
-		t.Errorf("in a pipe: %q, want %q", o.Out, each)
-	}
+		if o := run(t, w, "logs", "mnist"); o.Out != each {
+			t.Errorf("in a pipe: %q, want %q", o.Out, each)
+		}
+	})
 }

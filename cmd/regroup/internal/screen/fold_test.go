@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -183,7 +184,9 @@ func TestFoldHoldsSoMuch(t *testing.T) {
 }
 
 // TestStickyFolds on a terminal, without anything that comes after: its time comes by itself.
-func TestStickyFolds(t *testing.T) {
+func TestStickyFolds(t *testing.T) { synctest.Test(t, stickyFolds) }
+
+func stickyFolds(t *testing.T) {
 	w := &terminal.Screen{Width: 60}
 	s := NewSticky(w, true, func() time.Time { return t0 })
 	s.Fold(w)
