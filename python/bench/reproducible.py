@@ -80,11 +80,8 @@ def run(rank, options, port):
         parameters = sum(p.numel() for p in ours.parameters())
         print(f"{size} ranks, {total} micro-batches, {parameters / 1e6:.1f} million parameters", flush=True)
         for name in names:
-            print(
-                f"{name}: {1e3 * statistics.median(took[name]):.1f} ms a step, {statistics.median(ratios[name]):.3f} of ddp "
-                f"({min(ratios[name]):.3f} to {max(ratios[name]):.3f})",
-                flush=True,
-            )
+            ratio = f"{statistics.median(ratios[name]):.3f} of ddp ({min(ratios[name]):.3f} to {max(ratios[name]):.3f})"
+            print(f"{name}: {1e3 * statistics.median(took[name]):.1f} ms a step, {ratio}", flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

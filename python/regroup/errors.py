@@ -50,6 +50,15 @@ class UnsupportedError(RegroupError):
     """A feature is unavailable here or on another rank; the text says which and why."""
 
 
+class SilentCorruptionError(RegroupError):
+    """This process computes something else than the others do: its processor, GPU or memory is at fault. It must not
+    go on here. ``permanent`` says whether it did so again."""
+
+    def __init__(self, message: str, permanent: bool = False):
+        super().__init__(message)
+        self.permanent = permanent
+
+
 class StuckError(RegroupError):
     """A GPU library does not return. This process must be restarted."""
 

@@ -18,6 +18,8 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
 
+from regroup.errors import SilentCorruptionError
+
 from . import launch
 
 #: What a training is: makes the model and its optimizer.
@@ -30,6 +32,53 @@ class Lost(Exception):
 
 class Dies(BaseException):
     """This rank dies here."""
+
+
+#: Steps after which the ranks compare their state.
+CHECK_EVERY = 4
+
+
+@dataclass
+class Fault:
+    """A bit of a gradient, a weight or a momentum that changes in a step, or from that step on in each."""
+
+    kind: str
+    step: int
+    permanent: bool
+    seed: int
+    done: bool = False
+
+    def strike(self, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Is called at the start of each step."""
+        dice, parameters = random.Random(self.seed), list(model.parameters())
+        p = parameters[dice.randrange(len(parameters))]
+        element, bit = dice.randrange(p.numel()), dice.randrange(32)
+        if self.kind == "gradient":
+            if not self.done:
+                self.done, self.now, self.counts = True, step, 0
+                p.register_hook(lambda g: self.changed(g, element, bit))
+            self.now = step
+        elif step == self.step or self.permanent and step > self.step:
+            tensor = p.data
+            if self.kind == "momentum":
+                state = optimizer.state[p]
+                tensor = next((state[k] for k in ("momentum_buffer", "exp_avg") if k in state), None)
+            if tensor is not None:
+                flip(tensor, element, bit)
+
+    def changed(self, gradient: torch.Tensor, element: int, bit: int) -> torch.Tensor:
+        if self.now < self.step or self.counts and not self.permanent:
+            return gradient
+        self.counts += 1
+        gradient = gradient.clone()
+        flip(gradient, element, bit)
+        return gradient
+
+
+def flip(tensor: torch.Tensor, element: int, bit: int) -> None:
+    """Changes one bit of a float32."""
+    bits = tensor.view(-1).view(torch.int32)
+    bits[element] ^= torch.tensor(1 << bit if bit < 31 else -(1 << 31), dtype=torch.int64).to(torch.int32)
 
 
 class PipeRanks:
@@ -87,14 +136,15 @@ class Rank:
         self.pipe, self.trainings = pipe, trainings
         self.ranks = PipeRanks(pipe)
 
-    def new(self, name: str) -> None:
-        """Begins as a new worker."""
-        from regroup.torch.reproducible import GradientAccumulator
+    def new(self, name: str, witness: bool, fault: Optional[Fault] = None) -> None:
+        """Begins as a new worker, on a machine that may have a fault."""
+        from regroup.torch.reproducible import GradientAccumulator, accumulator
 
-        self.training = self.trainings[name]
+        accumulator.ranks_of = lambda group, device: self.ranks
+        self.training, self.fault = self.trainings[name], fault
         self.model, self.optimizer = self.training.make()
-        self.gradients = GradientAccumulator(self.model, self.training.micro_batches, seed=5, bucket_bytes=4096)
-        self.gradients._ranks = self.ranks
+        how = {"witness": witness, "optimizer": self.optimizer, "check_every": CHECK_EVERY}
+        self.gradients = GradientAccumulator(self.model, self.training.micro_batches, 5, bucket_bytes=4096, **how)
         dice = random.Random(os.urandom(8))
         clock = itertools.accumulate(iter(lambda: dice.choice((0.5, 1.0, 3.0)), None))
         self.gradients._clock = lambda: next(clock)  # so that shares move
@@ -114,6 +164,8 @@ class Rank:
     def train(self, steps: int) -> None:
         ask = self.ranks.ask
         while self.step < steps:
+            if self.fault is not None:
+                self.fault.strike(self.step, self.model, self.optimizer)
             for m in self.gradients.micro_batches(self.step):
                 ask("computes", (self.step, m))
                 self.training.loss(self.model, self.step, m).backward()
@@ -133,7 +185,7 @@ class Rank:
             order, value = self.pipe.recv()
             try:
                 if order == "new":
-                    self.new(value)
+                    self.new(*value)
                     self.pipe.send(("out", (0, self.commit)))
                 elif order == "enter":
                     self.ranks.number, self.ranks.rank, self.ranks.size, commit, steps = value
@@ -146,6 +198,8 @@ class Rank:
                 self.pipe.send(("out", (pickle.loads(self.commit)[0], self.commit)))
             except Dies:
                 self.pipe.send(("dead", None))
+            except SilentCorruptionError as e:
+                self.pipe.send(("corrupt", (self.step, e.permanent)))
             except BaseException:
                 self.pipe.send(("failed", traceback.format_exc()))
 
@@ -190,14 +244,54 @@ class Cluster:
         for p in self.processes:
             p.join()
 
-    def run(self, name: str, steps: int, seed: Optional[int], first: int = 1) -> History:
+    def faulty(
+        self, name: str, steps: int, rank: int, fault: Fault
+    ) -> Tuple[Optional[int], List[Tuple[int, bool]], Set]:
+        """Three ranks, of which one has a fault: the step in which it was found out, who else was, and the hashes of
+        the ranks that have come to the end."""
+        for r in range(3):
+            self.pipes[r].send(("new", (name, True, fault if r == rank else None)))
+        commits = [self.pipes[r].recv()[1] for r in range(3)]
+        asked: Dict[int, Any] = {}
+        gone: Dict[int, Any] = {}
+        for r in range(3):
+            self.pipes[r].send(("enter", (1, r, 3, commits[0][1], steps)))
+        while len(gone) < 3:
+            for r in range(3):
+                if r in asked or r in gone:
+                    continue
+                what, value = self.pipes[r].recv()
+                if what == "failed":
+                    raise AssertionError(f"rank {r}, {fault}: {value}")
+                if what in ("corrupt", "ends", "out"):
+                    gone[r] = what, value
+                elif what in ("computes", "computed", "stepped", "commits"):
+                    self.pipes[r].send(("go", None))
+                else:
+                    asked[r] = what, value
+            if len(asked) == 3:
+                values = [asked[r][1] for r in range(3)]
+                what = asked[0][0]
+                result: Any = values if what == "gather" else torch.stack(values)
+                result = result if what == "gather" else result.sum(0) if what == "sum" else result.amax(0)
+            for r in list(asked):
+                if len(asked) == 3 or gone:
+                    self.pipes[r].send(("go", result) if len(asked) == 3 and not gone else ("lost", None))
+            if len(asked) == 3 or gone:
+                asked.clear()
+        found = {r: value for r, (what, value) in gone.items() if what == "corrupt"}
+        hashes = {value[0] for what, value in gone.values() if what == "ends"}
+        others = [value for r, value in found.items() if r != rank]
+        return (found[rank][0] if rank in found else None), others, hashes
+
+    def run(self, name: str, steps: int, seed: Optional[int], first: int = 1, witness: bool = False) -> History:
         """One history; without a seed one without an event, of so many ranks."""
-        return _Course(self, name, steps, seed, first).run()
+        return _Course(self, name, steps, seed, first, witness).run()
 
 
 class _Course:
-    def __init__(self, cluster: Cluster, name: str, steps: int, seed: Optional[int], first: int):
-        self.pipes, self.name, self.steps = cluster.pipes, name, steps
+    def __init__(self, cluster: Cluster, name: str, steps: int, seed: Optional[int], first: int, witness: bool):
+        self.pipes, self.name, self.steps, self.witness = cluster.pipes, name, steps, witness
         self.dice = random.Random(seed)
         self.quiet = seed is None
         self.members: List[int] = list(range(first if self.quiet else self.dice.randint(1, len(self.pipes))))
@@ -208,7 +302,7 @@ class _Course:
 
     def run(self) -> History:
         for pipe in self.pipes:
-            pipe.send(("new", self.name))
+            pipe.send(("new", (self.name, self.witness)))
         commits = {i: pipe.recv()[1] for i, pipe in enumerate(self.pipes)}
         self.has = {i: set() for i in commits}
         known = {i: commits[i] for i in self.members}
@@ -232,7 +326,7 @@ class _Course:
         self.dice.shuffle(out)
         joins = out[: self.dice.choice((0, 0, 1, 1, 2, len(out)))]
         for r in joins:
-            self.pipes[r].send(("new", self.name))
+            self.pipes[r].send(("new", (self.name, self.witness)))
             assert self.pipes[r].recv()[0] == "out"
             self.has[r] = set()
         self.members += joins

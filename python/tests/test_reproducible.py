@@ -15,11 +15,14 @@ from regroup.torch.reproducible import fixed_point
 from regroup.torch.reproducible.shares import Shares, cut, even, fastest
 
 from . import launch
-from .histories import Cluster
+from .histories import CHECK_EVERY, Cluster, Fault
 from .jobs import Job, example, script
 
 #: Random histories of each training.
 HISTORIES = int(os.environ.get("HISTORIES", "1000" if os.environ.get("EVERY_CASE") else "40"))
+
+#: Faults that are tried.
+FAULTS = int(os.environ.get("FAULTS", "1000" if os.environ.get("EVERY_CASE") else "40"))
 
 
 class FixedPoint(unittest.TestCase):
@@ -128,10 +131,10 @@ class Histories(unittest.TestCase):
             self.assertEqual(alone, cluster.run(name, steps, None, world).hashes, f"{world} ranks")
         deaths = again = 0
         for seed in range(HISTORIES):
-            history = cluster.run(name, steps, seed)
+            history = cluster.run(name, steps, seed, witness=bool(seed % 2))
             self.assertEqual(alone, history.hashes, f"history {seed}")
             for one, ranks in history.computed.items():
-                if one[0] > 1:  # the first steps find how large gradients are
+                if one[0] > 1 and not seed % 2:  # the first steps find how large gradients are
                     self.assertEqual(len(ranks) - 1, history.void.get(one, 0), f"history {seed}, {one}")
                     again += len(ranks) - 1
             deaths += history.deaths
@@ -144,6 +147,35 @@ class Histories(unittest.TestCase):
 
     def test_characters(self):
         self.check("characters", 12)
+
+
+class Faults(unittest.TestCase):
+    """One bit changes on one rank of three, once or again and again: that rank is found out, and no other."""
+
+    def test_bits_that_change(self):
+        cluster, dice, steps = Cluster("tests.trainings", 3), random.Random(7), 40
+        self.addCleanup(cluster.close)
+        right = cluster.run("convolutional", steps, None, 3).hashes
+        count, slow = collections.Counter(), 0
+        for n in range(FAULTS):
+            kind, permanent = dice.choice(("gradient", "weight", "momentum")), dice.random() < 0.5
+            fault = Fault(kind, dice.randrange(2, 5), permanent, n)
+            rank = dice.randrange(3)
+            found, others, hashes = cluster.faulty("convolutional", steps, rank, fault)
+            self.assertEqual([], others, f"rank {rank} has {fault}")
+            if kind != "gradient":  # a change of the state is seen when the ranks compare theirs
+                if found is None:  # rounding has taken it away
+                    self.assertEqual(right, hashes, f"rank {rank} has {fault}")
+                else:
+                    # What changes in each step may be as it was when the ranks look.
+                    self.assertLessEqual(found - fault.step, CHECK_EVERY * (1 + permanent), f"rank {rank} has {fault}")
+            elif permanent:
+                slow += found is None or found - fault.step > 30  # 5 V steps
+            count[kind, permanent, found is not None or hashes == right] += 1
+        for (kind, permanent, found), times in sorted(count.items()):
+            often = "in each micro-batch" if permanent else "once"
+            print(f"{kind} {often}: {times} {'found, or of no effect' if found else 'not found'}", flush=True)
+        self.assertLessEqual(slow, max(1, FAULTS // 1000))
 
 
 class Example(unittest.TestCase):

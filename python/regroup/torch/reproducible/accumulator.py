@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ...errors import InvalidArgumentError, RegroupError
+from ...errors import InvalidArgumentError, RegroupError, UnsupportedError
 from .. import replicas
 from . import fixed_point, norm
 from .buffers import Buffers
 from .dealing import Dealing
+from .inspection import Inspection, state_of
 from .randomness import seed_all, seed_of
 from .ranks import ranks_of
 from .replicated import BUCKET_BYTES, ReplicatedTotals
@@ -37,6 +39,9 @@ class GradientAccumulator:
     micro-batches once more: in the first step, which finds the size of the gradients, and when they have grown too
     much for that of the step before.
 
+    With ``witness`` a second rank computes one micro-batch of each step too, and each ``check_every`` steps the ranks
+    compare their state, with that of ``optimizer`` if it is given: a rank that differs raises SilentCorruptionError.
+
     ``micro_batches`` is at least the number of ranks. The model is alike on all ranks, a DistributedDataParallel or
     not; what DistributedDataParallel does in a backward pass is left out.
 
@@ -50,6 +55,9 @@ class GradientAccumulator:
         seed: int = 0,
         group: Optional[Any] = None,
         bucket_bytes: int = BUCKET_BYTES,
+        witness: bool = False,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        check_every: int = 100,
     ):
         if not isinstance(micro_batches, int) or micro_batches < 1:
             raise InvalidArgumentError(
@@ -68,6 +76,10 @@ class GradientAccumulator:
         self._ranks = ranks_of(group, self._device)
         self._sharded = any(replicas.divides(type(m)) == "FSDPModule" for m in module.modules())
         if self._sharded:
+            if witness:
+                raise UnsupportedError(
+                    "a sharded model has no witness yet: all ranks compute its micro-batches together"
+                )
             self._totals: Any = ShardedTotals(module, self._parameters, self._names, self._arrived)
         else:
             replicas.check_whole("model", model)
@@ -75,6 +87,10 @@ class GradientAccumulator:
         self._buffers = Buffers(module)
         shapes = " ".join(f"{n} {list(p.shape)} {p.dtype}" for n, p in named)
         self._dealing = Dealing(micro_batches, f"{micro_batches} micro-batches, seed {seed}, parameters {shapes}")
+        self._inspection: Optional[Inspection] = None
+        if witness:
+            state = functools.partial(state_of, self._parameters, self._buffers.all, optimizer, self._device)
+            self._inspection = Inspection(self._ranks, self._dealing, state, check_every)
         self._last: Optional[List[float]] = None  # the largest gradient by parameter, before this step
         self._found: Optional[List[float]] = None  # in a pass of this step whose totals were no use
         self._completed: Optional[int] = None  # the last step whose gradients were complete
@@ -82,7 +98,7 @@ class GradientAccumulator:
         self._now: Dict[int, torch.Tensor] = {}  # the largest in this step, on this rank
         self._adding: Optional[List[int]] = None  # the shifts; None = this pass finds the magnitudes
         self._magnitudes: Optional[List[float]] = None  # of the gradients that the parameters have now
-        self._gradients = 0  # of the micro-batch
+        self._here: List[Tuple[int, torch.Tensor]] = []  # the magnitudes of the micro-batch, by parameter
         self._clock = time.perf_counter
         self._began, self._seconds = 0.0, 0.0  # of the micro-batch; of all in this pass
         self._inside = False
@@ -91,22 +107,44 @@ class GradientAccumulator:
         """The numbers of the micro-batches that this rank computes in a step. All ranks call it with the same step. The
         loop must go to its end."""
         self._open(step)
+        if self._inspection is not None:
+            self._inspection.check_state(step)
         while True:
             self._agree()
             self._adding = self._shifts()
-            todo = self._dealing.share(self._ranks)
-            self._seconds = 0.0
+            todo, self._seconds = self._dealing.share(self._ranks), 0.0
+            inspection = self._inspection if self._adding is not None else None
+            if inspection is not None:
+                inspection.begin(step)
             for i, m in enumerate(todo):
-                self._begin(step, m, i == len(todo) - 1)
+                self._begin(step, m, i == len(todo) - 1, seen=inspection and inspection.watches(m))
                 yield m
                 self._end(m)
+                if inspection is not None:
+                    inspection.ended(m, self._finite())
             # Where all ranks take part in each micro-batch, some compute one that does not count.
             for m in self._dealing.fillers(self._ranks) if self._sharded else ():
                 self._begin(step, m, False, counts=False)
                 yield m
                 self._end(m, counts=False)
-            if self._reduce(self._seconds / len(todo) if todo else 0.0):
-                break
+            for m in inspection.witnesses() if inspection is not None else ():
+                self._begin(step, m, False, counts=False, seen=inspection.watch())
+                yield m
+                self._end(m, counts=False)
+            result = self._reduce(self._seconds / len(todo) if todo else 0.0)
+            if result is None:
+                continue
+            if inspection is None:
+                self._dealing.check(self._ranks)
+            else:
+                dispute = inspection.dispute()
+                if dispute is not None:
+                    self._begin(step, dispute.micro_batch, False, counts=False, seen=inspection.watch())
+                    yield dispute.micro_batch
+                    self._end(dispute.micro_batch, counts=False)
+                    inspection.settle(dispute, self._finite(), step)
+            self._install(*result)
+            break
         self._completed, self._inside = step, False
         seed_all(seed_of(self._seed, step, self._count))
 
@@ -202,34 +240,40 @@ class GradientAccumulator:
         most = max(known)
         return [fixed_point.shift_for(m if m > 0 else most, self._count) for m in known]
 
-    def _begin(self, step: int, micro_batch: int, last: bool, counts: bool = True) -> None:
+    def _begin(self, step: int, micro_batch: int, last: bool, counts: bool = True, seen: Any = None) -> None:
+        self._totals.seen, self._here = seen, []
         if self._sharded:
             self._totals.begin(self._adding, counts)
         else:
-            self._totals.begin(self._adding, self._ranks if last else None)
+            self._totals.begin(self._adding if counts else None, self._ranks if last else None)
         if self._ddp is not None:
             self._ddp.require_backward_grad_sync = self._ddp.require_forward_param_sync = False
-        self._gradients, self._began = 0, self._clock()
+        self._began = self._clock()
         seed_all(seed_of(self._seed, step, micro_batch))
 
     def _arrived(self, member: int, size: torch.Tensor) -> None:
         """Notes the magnitude of a parameter's gradient."""
-        before = self._now.get(member)
-        self._now[member] = size if before is None else torch.maximum(before, size)
-        self._gradients += 1
+        self._here.append((member, size))
+
+    def _finite(self) -> bool:
+        """Whether all gradients of the micro-batch that has ended are finite."""
+        return bool(torch.isfinite(torch.stack([size for _, size in self._here])).all())
 
     def _end(self, micro_batch: int, counts: bool = True) -> None:
         self._totals.end()
-        if counts and self._gradients == 0:
+        for member, size in self._here if counts else ():
+            before = self._now.get(member)
+            self._now[member] = size if before is None else torch.maximum(before, size)
+        if counts and not self._here:
             raise RegroupError(f"micro-batch {micro_batch} has made no gradient: call backward() in the loop")
         self._seconds += self._clock() - self._began
         self._buffers.ended(micro_batch if counts else None)
         if counts:
             self._dealing.done(micro_batch)
 
-    def _reduce(self, seconds: float) -> bool:
-        """Adds up what the ranks have; False if the micro-batches must be computed again, with other shifts. seconds is
-        how long this rank took for one."""
+    def _reduce(self, seconds: float) -> Optional[Tuple[List[float], List[bool]]]:
+        """Adds up what the ranks have, and returns the magnitudes and which buffers have changed; None if the
+        micro-batches must be computed again, with other shifts. seconds is how long this rank took for one."""
         shifts = self._adding
         if shifts is not None:
             self._totals.finish(self._ranks)
@@ -252,17 +296,21 @@ class GradientAccumulator:
             self._found = now
             self._clear()
             self._dealing.again()
-            return False
-        self._dealing.check(self._ranks)
+            return None
         if not self._sharded:
             self._dealing.shares.measured(times)
+        self._next = now
+        return magnitudes, changed
+
+    def _install(self, magnitudes: List[float], changed: List[bool]) -> None:
+        """Gives the parameters their gradients, and the model its buffers."""
+        assert self._adding is not None
         for i, p in enumerate(self._parameters):
             if magnitudes[i] == fixed_point.ABSENT:
                 p.grad = None
             elif math.isfinite(magnitudes[i]):
-                p.grad = self._totals.mean(i, shifts[i], self._count)
+                p.grad = self._totals.mean(i, self._adding[i], self._count)
             else:
                 p.grad = torch.full_like(p, math.nan)
         self._buffers.finish(self._ranks, changed)
-        self._last, self._found, self._magnitudes = now, None, magnitudes
-        return True
+        self._last, self._found, self._magnitudes = self._next, None, magnitudes

@@ -14,7 +14,7 @@ class Buffers:
     """The buffers of a model, in the course of a step."""
 
     def __init__(self, model: torch.nn.Module):
-        self._buffers = list(model.buffers())
+        self.all = self._buffers = list(model.buffers())
         self._before: List[torch.Tensor] = []
         self._first: Optional[List[torch.Tensor]] = None  # of micro-batch 0, if this rank has computed it
         self.changed = [False] * len(self._buffers)  # by a micro-batch of this step, on this rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Set
+from typing import List, NamedTuple, Optional, Sequence, Set
 
 import torch
 
@@ -86,20 +86,27 @@ class Dealing:
 
     def share(self, ranks: Ranks) -> List[int]:
         """What this rank has to compute, of what was not computed when the members changed last."""
-        return cut(self._left, self._sizes(ranks), ranks.rank)
+        return cut(self._left, self.sizes(ranks), ranks.rank)
 
-    def _sizes(self, ranks: Ranks) -> List[int]:
-        return self.shares.now if len(self._left) == self._count else even(len(self._left), ranks.size)
+    def sizes(self, ranks: Ranks) -> List[int]:
+        """How much of that each rank has to compute."""
+        return self.shares.now if self.whole() else even(len(self._left), ranks.size)
+
+    def whole(self) -> bool:
+        """Whether nothing of the step was computed when the members changed last."""
+        return len(self._left) == self._count
 
     def fillers(self, ranks: Ranks) -> List[int]:
         """What this rank computes once more, because others have one more to compute."""
-        sizes = self._sizes(ranks)
+        sizes = self.sizes(ranks)
         return self._left[:1] * (max(sizes) - sizes[ranks.rank])
 
-    def check(self, ranks: Ranks) -> None:
-        """Makes sure that the ranks have computed each micro-batch once."""
-        counts = torch.tensor([int(m in self._done) for m in range(self._count)])
-        ranks.start_sum(counts).wait()
-        wrong = [m for m, n in enumerate(counts.tolist()) if n != 1]
+    def check(self, ranks: Ranks, told: Sequence[int] = ()) -> List[int]:
+        """Makes sure that the ranks have computed each micro-batch once. Returns the sums of what they tell beside."""
+        row = torch.tensor([int(m in self._done) for m in range(self._count)] + list(told))
+        ranks.start_sum(row).wait()
+        sums = row.tolist()
+        wrong = [m for m, n in enumerate(sums[: self._count]) if n != 1]
         if wrong:
             raise RegroupError(f"micro-batches {wrong} of step {self.step} were not computed once")
+        return sums[self._count :]

@@ -50,7 +50,8 @@ class ReplicatedTotals:
         self._parameters, self._names, self._arrived = parameters, names, arrived
         self._buckets: List[_Bucket] = []
         self._of: Dict[int, _Bucket] = {}
-        self._shifts: Optional[List[int]] = None  # None = this pass finds the magnitudes
+        self._shifts: Optional[List[int]] = None  # None = nothing is added
+        self.seen: Optional[Callable] = None  # called with the number of a parameter and its gradient
         self._added: List[Tuple[int, torch.Tensor]] = []  # what the micro-batch has added, by parameter
         self._open = False  # in a micro-batch
         self._next = 0  # the bucket whose sum is started next: all ranks start them in one order
@@ -119,6 +120,8 @@ class ReplicatedTotals:
         if gradient.layout is not torch.strided:
             raise InvalidArgumentError(f"the gradient of {self._names[member]} is sparse: make it dense (sparse=False)")
         self._added.append((member, gradient))
+        if self.seen is not None:
+            self.seen(member, gradient)
         if self._shifts is None:
             self._arrived(member, fixed_point.magnitude(gradient))
             return

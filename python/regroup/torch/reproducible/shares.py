@@ -35,7 +35,7 @@ def cut(micro_batches: Sequence[int], shares: Sequence[int], rank: int) -> List[
 
 
 class Shares:
-    """The shares of a step, which follow how fast the ranks are. All ranks see the same times, and so the same shares."""
+    """The shares of a step, which follow how fast the ranks are. All ranks see the same times, so the same shares."""
 
     def __init__(self, count: int):
         self._count = count

@@ -1,0 +1,137 @@
+"""What the ranks do to find one of them that computes wrongly."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
+
+import torch
+
+from ...errors import RegroupError, SilentCorruptionError
+from .dealing import Dealing
+from .ranks import Ranks
+from .witness import Checksum, Duty, Verdict, duty, judge
+
+
+class Dispute(NamedTuple):
+    """A micro-batch whose result is in doubt, and the checksums of those who have computed it."""
+
+    micro_batch: int
+    first: Dict[int, int]
+
+
+#: No result has this checksum.
+_WRONG = 0
+
+
+class Inspection:
+    """The inspection of a step. All ranks call its functions at the same places.
+
+    Two ranks compute one micro-batch of each step; and one whose gradient is not finite, which would spoil all, is
+    computed by all. Every so many steps the ranks compare what their state is.
+    """
+
+    def __init__(self, ranks: Ranks, dealing: Dealing, state: Callable[[], Iterable[torch.Tensor]], every: int):
+        self._ranks, self._dealing, self._state, self._every = ranks, dealing, state, every
+        self._duty: Optional[Duty] = None
+        self._sums: Optional[Checksum] = None  # of the micro-batch that two ranks compute
+        self._broken: Optional[int] = None  # the first micro-batch of this rank that is not finite
+
+    def check_state(self, step: int) -> None:
+        """Makes sure that all ranks have the same state, if it is time to."""
+        if step % self._every or self._ranks.size == 1:
+            return
+        sums = Checksum()
+        for i, tensor in enumerate(self._state()):
+            sums(i, tensor)
+        self._accuse(judge({}, self._gather(sums.value())), f"the state before step {step}")
+
+    def begin(self, step: int) -> None:
+        """Begins a pass whose gradients are added."""
+        self._sums = self._broken = None
+        sizes = self._dealing.sizes(self._ranks)
+        self._duty = duty(step, sizes) if self._ranks.size > 1 and self._dealing.whole() else None
+
+    def watches(self, micro_batch: int) -> Optional[Checksum]:
+        """What takes the gradients of a micro-batch of this rank; None if nobody compares them."""
+        if self._duty is None or self._duty[:2] != (micro_batch, self._ranks.rank):
+            return None
+        self._sums = Checksum()
+        return self._sums
+
+    def witnesses(self) -> List[int]:
+        """What this rank computes a second time; watch must take its gradients."""
+        if self._duty is None or self._duty.witness != self._ranks.rank:
+            return []
+        return [self._duty.micro_batch]
+
+    def watch(self) -> Checksum:
+        """What takes the gradients of a micro-batch that is computed once more."""
+        self._sums = Checksum()
+        return self._sums
+
+    def ended(self, micro_batch: int, finite: bool) -> None:
+        """Says that this rank has computed a micro-batch of its own."""
+        if not finite and self._broken is None:
+            self._broken = micro_batch
+
+    def dispute(self) -> Optional[Dispute]:
+        """Compares the results of the step; what all ranks must compute once more."""
+        size, mine = self._ranks.size, 0 if self._sums is None else self._sums.value()
+        row = [0] * (2 + size)
+        if self._duty is not None and self._duty.owner == self._ranks.rank:
+            row[0] = mine
+        elif self._duty is not None and self._duty.witness == self._ranks.rank:
+            row[1] = mine
+        row[2 + self._ranks.rank] = 0 if self._broken is None else self._broken + 1
+        told = self._dealing.check(self._ranks, row)
+        if self._duty is not None and told[0] != told[1]:
+            return Dispute(self._duty.micro_batch, {self._duty.owner: told[0], self._duty.witness: told[1]})
+        for r, broken in enumerate(told[2:] if size > 1 else ()):
+            if broken:
+                return Dispute(broken - 1, {r: _WRONG})
+        return None
+
+    def settle(self, dispute: Dispute, finite: bool, step: int) -> None:
+        """Decides, after all ranks have computed the micro-batch again, and ends those who are wrong."""
+        assert self._sums is not None
+        rows = self._ranks.gather(torch.tensor([self._sums.value(), int(finite)]))
+        values, first = [int(row[0]) for row in rows], dict(dispute.first)
+        verdict = judge(first, values)
+        if not verdict.unknown and _WRONG in first.values():
+            right = next(int(row[1]) for r, row in enumerate(rows) if r not in verdict.always)
+            if not right:  # it is not finite wherever it is computed
+                verdict = Verdict(verdict.always, [])
+        self._accuse(verdict, f"micro-batch {dispute.micro_batch} of step {step}")
+
+    def _gather(self, value: int) -> List[int]:
+        """A number of each rank."""
+        return [int(row[0]) for row in self._ranks.gather(torch.tensor([value]))]
+
+    def _accuse(self, verdict: Verdict, what: str) -> None:
+        """Ends those who have computed something else than the majority. The others wait for that, which is the loss
+        of a member."""
+        if verdict.unknown:
+            raise RegroupError(f"the ranks disagree on {what}, and no majority says who is right")
+        wrong = sorted(verdict.always + verdict.once)
+        if self._ranks.rank in wrong:
+            permanent = self._ranks.rank in verdict.always
+            raise SilentCorruptionError(
+                f"rank {self._ranks.rank} has another result for {what} than {self._ranks.size - len(wrong)} others"
+                + ("" if permanent else ", which it did not repeat"),
+                permanent,
+            )
+        if wrong:
+            self._gather(0)
+            raise RegroupError(f"ranks {wrong} have another result for {what}, and go on")
+
+
+def state_of(
+    parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor], optimizer: Optional[Any], device: torch.device
+) -> Iterable[torch.Tensor]:
+    """The tensors that are the same on all ranks between two steps."""
+    yield from parameters
+    yield from (b.to(device) for b in buffers)
+    for group in () if optimizer is None else optimizer.param_groups:
+        for p in group["params"]:
+            state = optimizer.state[p]
+            yield from (state[key].to(device) for key in sorted(state) if isinstance(state[key], torch.Tensor))
