@@ -82,11 +82,14 @@ func TestValuesOfFlags(t *testing.T) {
 	}
 	complete("context", "add", "lab", "--server", "nats://lab:4222")
 	for want, words := range map[string][]string{
-		"restart in-process :4": {"run", "--recovery", ""},
-		"running finishing :4":  {"wait", "--for", ""},
-		"lab :4":                {"ls", "--context", ""},
-		"auto always never :4":  {"status", "--color", ""},
-		"worker :4":             {"run", "--exit-code-from", ""},
+		"restart in-process :4":                 {"run", "--recovery", ""},
+		"running finishing step>= workers>= :4": {"wait", "--for", ""},
+		"step>= :6":                             {"wait", "--for", "st"},
+		"running :4":                            {"wait", "--for", "r"},
+		":4":                                    {"node", "quarantine", "node-a", "--for", ""},
+		"lab :4":                                {"ls", "--context", ""},
+		"auto always never :4":                  {"status", "--color", ""},
+		"worker :4":                             {"run", "--exit-code-from", ""},
 	} {
 		if got := complete(append([]string{"__complete"}, words...)...); got != want {
 			t.Errorf("%v completes %q, want %q", words, got, want)

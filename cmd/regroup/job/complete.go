@@ -3,8 +3,10 @@ package job
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +28,31 @@ func completeFlags(cmd *cobra.Command, env command.Env) {
 			v, err := c.Job(ctx, args[0])
 			return words(v), err
 		})) // fails only when called twice
+	}
+}
+
+// completeCondition completes what a job is waited for: states, and numbers that every job has or
+// that this one reports.
+func completeCondition(env command.Env) cobra.CompletionFunc {
+	reported := env.CompletesFlag(func(ctx context.Context, c *cluster.Client, args []string) ([]cobra.Completion, error) {
+		v, err := last(ctx, c)
+		if len(args) > 0 {
+			v, err = c.Job(ctx, args[0])
+		}
+		var words []cobra.Completion
+		for _, name := range slices.Sorted(maps.Keys(v.Reported)) {
+			words = append(words, name+"<=", name+">=")
+		}
+		return words, err
+	})
+	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		more, _ := reported(cmd, args, begun) // without a server those of every job remain
+		words := append([]cobra.Completion{"running", "finishing", ofStep + ">=", ofWorkers + ">="}, more...)
+		words = slices.DeleteFunc(words, func(w cobra.Completion) bool { return !strings.HasPrefix(w, begun) })
+		if !slices.ContainsFunc(words, func(w cobra.Completion) bool { return !strings.HasSuffix(w, "=") }) {
+			return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace // the number follows
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

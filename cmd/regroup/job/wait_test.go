@@ -64,3 +64,40 @@ func TestWaitGivesUp(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitForACondition: steps and workers are those of the moment, and a value is that of the
+// program. A job that ends before is told, with the code of what has happened.
+func TestWaitForACondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := world(t)
+		w.Job(events.JobView{Job: "done-0001", State: events.JobStateSucceeded, Step: 400, Reported: map[string]events.Metric{"loss": {Value: 0.25}}, Submitted: began, Ended: clustertest.Now})
+		for line, want := range map[string]struct {
+			exit    int
+			message string
+		}{
+			"wait mnist --for step>=4650":              {0, ""}, // the view has 4612
+			"wait mnist --for step>=4651 --timeout 1s": {12, "mnist-7f3a: step>=4651 was not reached within 1.0s: its step is 4650"},
+			"wait mnist --for workers>=1":              {0, ""},
+			"wait mnist --for workers>=2 --timeout 1s": {12, "mnist-7f3a: workers>=2 was not reached within 1.0s: 1 worker of it trains"},
+			"wait mnist --for workers<=1":              {0, ""},
+			"wait mnist --for loss<=0.32":              {0, ""},
+			"wait mnist --for loss<=3e-1 --timeout 1s": {12, "mnist-7f3a: loss<=3e-1 was not reached within 1.0s: its loss is 0.3125"},
+			"wait mnist --for lsos<=1 --timeout 1s":    {12, "lr, and no lsos so far"},
+			"wait done-0001 --for step>=400":           {0, ""},
+			"wait done-0001 --for loss<=0.25":          {0, ""},
+			"wait done-0001 --for step>=401":           {4, "done-0001 has succeeded, and step>=401 was not reached: its step is 400"},
+			"wait bert --for step>=100000":             {14, ""},
+			"wait mnist --for step":                    {2, "write it in quotes, --for 'step>=4'"},
+			"wait mnist --for stepp":                   {2, "write running or finishing, 'step>=N', 'workers>=N', or a value that the program reports, as 'loss<=0.1'"},
+			"wait mnist --for step>=many":              {2, `"many" is no number of steps`},
+			"wait mnist --for workers>=1.5":            {2, `"1.5" is no number of workers`},
+			"wait mnist --for loss<=nan":               {2, `"nan" is no number`},
+			"wait mnist --for stopping":                {2, "write running or finishing"},
+			"wait nobody-is-asked --for step>=x":       {2, "no number of steps"},
+		} {
+			if o := run(t, w, strings.Fields(line)...); o.Exit != want.exit || !strings.Contains(o.Err, want.message) || want.exit == 0 && o.Err != "" {
+				t.Errorf("%s: %+v, want exit %d and %q", line, o, want.exit, want.message)
+			}
+		}
+	})
+}

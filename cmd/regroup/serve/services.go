@@ -72,8 +72,8 @@ func LoadDiscovery() (DiscoveryConfig, error) {
 // HostFlags adds the flags that select the usable hosts. Their names are Horovod's.
 func (d *DiscoveryConfig) HostFlags(fs *pflag.FlagSet) { boot.Flags(fs, "DISCOVERY", &d.Config) }
 
-// Check queries the host source once, so that a user at a terminal sees its errors at once. One that
-// cannot be read or started at all is Invalid: it is a mistake in the call, and no matter of time.
+// Check queries the host source once, so that a user at a terminal sees its errors at once. One
+// that cannot be read or started at all is Invalid: it is a mistake in the call.
 func (d *DiscoveryConfig) Check(ctx context.Context) error {
 	if err := d.Validate(); err != nil || !d.Listed() {
 		return err

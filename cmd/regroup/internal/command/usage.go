@@ -58,7 +58,7 @@ func Execute(ctx context.Context, root *cobra.Command) error {
 
 // values completes flags that take one of a few words, by their names.
 var values = map[string][]string{
-	"recovery": {"restart", "in-process"}, "store": {"agent", "rank0"}, "for": {"running", "finishing"}, "exit-code-from": {"worker"},
+	"recovery": {"restart", "in-process"}, "store": {"agent", "rank0"}, "exit-code-from": {"worker"},
 	"color": {"auto", "always", "never"}, "log-level": {"debug", "info", "warn", "error"}, "form": {"cloudevent", "slack", "teams", "discord"}, "handshake": {"optional", "required", "off"},
 }
 
