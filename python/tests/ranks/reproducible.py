@@ -91,8 +91,9 @@ def case_gradients_that_grow_and_vanish():
         (got,), count = gradients_of(values, model, accumulator, step)
         want = float(sum(Fraction(v[0]) for v in values) / 6)
         assert math.isclose(got, torch.tensor(want).item(), rel_tol=1e-6), (step, got, want)
-        passes.append(count // (6 // SIZE))
-    assert passes == [2, 1, 2, 1, 2, 2, 1, 1, 2, 1], passes
+        passes.append(-(-count // (6 // SIZE)))
+    assert passes[0] in (3, 4), passes  # one was computed twice, to see whether it is the same
+    assert passes[1:] == [1, 2, 1, 2, 2, 1, 1, 2, 1], passes
 
 
 def case_what_is_not_finite():
@@ -245,6 +246,24 @@ def case_the_hook_says_what_is_not_finite():
         ddp.register_comm_hook(None, allreduce_hook)
         ddp(torch.tensor([1.0, bad if RANK == SIZE - 1 else 2.0])).backward()
         assert all(map(math.isnan, model.weight.grad.tolist())), model.weight.grad
+
+
+def case_what_has_two_results():
+    """It is found before the first step."""
+
+    def run(what):
+        training = TRAININGS["convolutional"]
+        net, _ = training.make()
+        for m in GradientAccumulator(net, 6, seed=2).micro_batches(0):
+            what(training.loss(net, 0, m), net).backward()
+
+    own = torch.Generator().manual_seed(RANK)  # which nobody seeds
+    run(lambda loss, net: loss + 0 * torch.rand(()))
+    raises(
+        RegroupError, lambda: run(lambda loss, net: loss * torch.rand((), generator=own)), "that of 0.weight and 5 more"
+    )
+    last = lambda loss, net: loss + net[5].bias.sum() * torch.rand((), generator=own)  # noqa: E731
+    raises(RegroupError, lambda: run(last), "that of 5.bias among them")
 
 
 def case_misuse():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
 import time
@@ -20,6 +21,7 @@ from .randomness import seed_all, seed_of
 from .ranks import ranks_of
 from .replicated import BUCKET_BYTES, ReplicatedTotals
 from .sharded import ShardedTotals
+from .witness import Checksum
 
 
 class GradientAccumulator:
@@ -101,7 +103,7 @@ class GradientAccumulator:
         self._here: List[Tuple[int, torch.Tensor]] = []  # the magnitudes of the micro-batch, by parameter
         self._clock = time.perf_counter
         self._began, self._seconds = 0.0, 0.0  # of the micro-batch; of all in this pass
-        self._inside = False
+        self._inside = self._proved = False
 
     def micro_batches(self, step: int) -> Iterator[int]:
         """The numbers of the micro-batches that this rank computes in a step. All ranks call it with the same step. The
@@ -116,6 +118,8 @@ class GradientAccumulator:
             inspection = self._inspection if self._adding is not None else None
             if inspection is not None:
                 inspection.begin(step)
+            if todo and self._adding is None and not self._proved:
+                yield from self._prove(step, todo[0])
             for i, m in enumerate(todo):
                 self._begin(step, m, i == len(todo) - 1, seen=inspection and inspection.watches(m))
                 yield m
@@ -147,6 +151,25 @@ class GradientAccumulator:
             break
         self._completed, self._inside = step, False
         seed_all(seed_of(self._seed, step, self._count))
+
+    def _prove(self, step: int, micro_batch: int) -> Iterator[int]:
+        """Has a micro-batch computed twice, which must give the same bits."""
+        sums: List[Dict[int, Checksum]] = []
+        for _ in range(2):
+            sums.append(collections.defaultdict(Checksum))
+            self._begin(step, micro_batch, False, counts=False, seen=lambda i, g: sums[-1][i](i, g))
+            yield micro_batch
+            self._end(micro_batch, counts=False)
+        once, again = ({i: c.value() for i, c in s.items()} for s in sums)
+        differ = [name for i, name in enumerate(self._names) if once.get(i) != again.get(i)]
+        if differ:
+            raise RegroupError(
+                f"micro-batch {micro_batch} of step {step}, computed twice, has two gradients, that of {differ[0]} "
+                f"{'and ' + str(len(differ) - 1) + ' more ' if differ[1:] else ''}among them: its samples must depend on "
+                "the step and its number alone, random numbers come from the generators of PyTorch, Python or NumPy, and "
+                "kernels be deterministic (torch.use_deterministic_algorithms(True) names those that are not)"
+            )
+        self._proved = True
 
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Scales the gradients so that their 2-norm is at most max_norm; returns what it was, NaN if one is not finite.

@@ -61,6 +61,7 @@ class ShardedTotals:
         self._groups: List[_Group] = []
         self._shifts: Optional[List[int]] = None  # None = this pass finds the magnitudes
         self._counts = True  # what this rank computes counts
+        self.seen: Optional[Callable] = None  # called with the number of a parameter and a part of its gradient
         number = {id(p): i for i, p in enumerate(parameters)}
         for module, group in parameter_groups(model):
             if any(id(p.sharded_param) in number for p in group.fsdp_params):
@@ -101,12 +102,14 @@ class ShardedTotals:
         for group in self._groups:
             for part in group.parts:
                 p = self._parameters[part.member]
-                if group.world == 1 and p.grad is not None and self._counts:
+                if group.world == 1 and p.grad is not None:
                     self._take(part, p.grad.to_local(), group.own[part.offset :])
                 p.grad = None
 
     def _take(self, part: _Part, gradient: torch.Tensor, total: torch.Tensor) -> None:
-        if self._shifts is None:
+        if self.seen is not None:
+            self.seen(part.member, gradient)
+        if self._shifts is None or not self._counts:
             self._arrived(part.member, fixed_point.magnitude(gradient))
         else:
             gradient = gradient.contiguous()
@@ -125,11 +128,10 @@ class ShardedTotals:
             raise InvalidArgumentError("gradients in float16 are scaled before they are added: reduce them as bfloat16")
         output.zero_()
         totals = torch.zeros(given.shape, dtype=torch.int64, device=given.device)
-        if self._counts:
-            for r in range(group.world):
-                for part in group.parts:
-                    at = r * group.length + part.offset
-                    self._take(part, given[at : at + part.padded], totals[at:])
+        for r in range(group.world):
+            for part in group.parts:
+                at = r * group.length + part.offset
+                self._take(part, given[at : at + part.padded], totals[at:])
         if self._shifts is None:
             return
         sums = torch.empty_like(group.own)
