@@ -260,10 +260,12 @@ def case_what_has_two_results():
     own = torch.Generator().manual_seed(RANK)  # which nobody seeds
     run(lambda loss, net: loss + 0 * torch.rand(()))
     raises(
-        RegroupError, lambda: run(lambda loss, net: loss * torch.rand((), generator=own)), "that of 0.weight and 5 more"
+        RegroupError,
+        lambda: run(lambda loss, net: loss * torch.rand((), generator=own)),
+        "two gradients of 0.weight and of 5 more",
     )
     last = lambda loss, net: loss + net[5].bias.sum() * torch.rand((), generator=own)  # noqa: E731
-    raises(RegroupError, lambda: run(last), "that of 5.bias among them")
+    raises(RegroupError, lambda: run(last), "two gradients of 5.bias: ")
 
 
 def case_misuse():

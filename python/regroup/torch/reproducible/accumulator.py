@@ -163,11 +163,12 @@ class GradientAccumulator:
         once, again = ({i: c.value() for i, c in s.items()} for s in sums)
         differ = [name for i, name in enumerate(self._names) if once.get(i) != again.get(i)]
         if differ:
+            more = f" and of {len(differ) - 1} more" if differ[1:] else ""
             raise RegroupError(
-                f"micro-batch {micro_batch} of step {step}, computed twice, has two gradients, that of {differ[0]} "
-                f"{'and ' + str(len(differ) - 1) + ' more ' if differ[1:] else ''}among them: its samples must depend on "
-                "the step and its number alone, random numbers come from the generators of PyTorch, Python or NumPy, and "
-                "kernels be deterministic (torch.use_deterministic_algorithms(True) names those that are not)"
+                f"micro-batch {micro_batch} of step {step}, computed twice, has two gradients of {differ[0]}{more}: "
+                "its samples must depend on the step and its number alone, random numbers come from the generators of "
+                "PyTorch, Python or NumPy, and kernels be deterministic (torch.use_deterministic_algorithms(True) names "
+                "those that are not)"
             )
         self._proved = True
 
@@ -179,21 +180,9 @@ class GradientAccumulator:
             raise RegroupError("there is no gradient to clip: call it after the loop over the micro-batches")
         if not all(map(math.isfinite, self._magnitudes)):
             return math.nan
-        bounds = [m if m > 0 else 1.0 for m in self._magnitudes]
+        gradients = [None if p.grad is None else self._totals.local(p.grad) for p in self._parameters]
         counts = [p.numel() for p in self._parameters]
-        sums = torch.zeros(len(bounds), 2, dtype=torch.int64, device=self._device)
-        locals_ = [None if p.grad is None else self._totals.local(p.grad) for p in self._parameters]
-        for i, gradient in enumerate(locals_):
-            if gradient is not None:
-                sums[i] = norm.squares(gradient, bounds[i], counts[i])
-        if self._sharded:
-            self._ranks.start_sum(sums).wait()
-        before = norm.total(sums.tolist(), bounds, counts)
-        if before > max_norm:
-            for gradient in locals_:
-                if gradient is not None:
-                    gradient.mul_(max_norm / before)
-        return before
+        return norm.clip(gradients, self._magnitudes, counts, max_norm, self._ranks if self._sharded else None)
 
     def state_dict(self) -> Dict[str, Any]:
         """What the next step needs."""
