@@ -9,6 +9,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/services/cluster/view"
 	"github.com/regroup-io/regroup/services/scheduler/plan"
 )
 
@@ -38,6 +39,8 @@ func Plan(nodes []events.NodeView, jobs []events.JobView, pool events.PoolView, 
 	if job = job.WithDefaults(); job.SelfRegistered() {
 		return Planned{}, errcode.Errorf(errcode.Invalid, "%s has nodes that come by themselves (rendezvous): no scheduler places its workers", job.Name)
 	}
-	f := plan.Predict(func() plan.State { return plan.Seen(nodes, jobs, pool) }, ident.JobID(job.Name), job, time.Now())
+	id := ident.JobID(job.Name)
+	f, then := plan.Predict(func() plan.State { return plan.Seen(nodes, jobs, pool) }, id, job, time.Now())
+	f.Waiting = view.Queued(events.JobView{Job: id, Spec: job}, f.Waiting, then)
 	return Planned{Job: job.Name, Starts: len(f.Places) > 0, Forecast: f, Silent: slices.Contains(silent, events.ServiceScheduler)}, nil
 }

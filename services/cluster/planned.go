@@ -33,8 +33,9 @@ func (p Planned) Text() string {
 			lines = append(lines, "It "+p.Waiting+".")
 		}
 	default:
-		lines = append(lines, fmt.Sprintf("%s would wait: it %s.", p.Job, strings.TrimSuffix(p.Waiting, ", is queued")))
-		if p.Ahead > 0 {
+		why := strings.Replace(p.Waiting, ", is number ", ", would be number ", 1) // in the queue
+		lines = append(lines, fmt.Sprintf("%s would wait: it %s.", p.Job, why))
+		if p.Ahead > 0 && why == p.Waiting {
 			lines = append(lines, fmt.Sprintf("It would be number %d in the queue.", p.Ahead+1))
 		}
 		lines = append(lines, p.until())

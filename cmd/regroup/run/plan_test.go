@@ -76,7 +76,11 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	w.Put(events.BucketJobs, "gpt-9f00", events.JobView{Job: "gpt-9f00", State: events.JobStateWaiting, Spec: spec.Job{Name: "gpt", Command: []string{"x"}, Workers: spec.Workers{Min: 6, Max: 6}}})
-	if o := run(job, "-f", "-"); o.Exit != exitcode.NoRoom || o.Out != "cifar would wait: it needs 2 slots.\nIt would be number 2 in the queue.\nIt would start when bert-1a2b ends.\n"+silent {
+	if o := run(job, "-f", "-"); o.Exit != exitcode.NoRoom || o.Out != "cifar would wait: it needs 2 slots, would be number 2 of 2 in the queue behind gpt-9f00, which needs 6; 4 free of 8 on 2 nodes.\nIt would start when bert-1a2b ends.\n"+silent {
 		t.Errorf("behind another job: %+v", o)
+	}
+	const both = "x would wait: it needs 8 slots, would be number 2 of 2 in the queue behind gpt-9f00, which needs 6; 4 free of 8 on 2 nodes.\nIt would start when 2 jobs have ended, if the oldest ends first.\n"
+	if o := run("", "--name", "x", "--workers", "8", "--", "x"); o.Exit != exitcode.NoRoom || o.Out != both+silent {
+		t.Errorf("behind another job, and after it: %+v", o)
 	}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -62,8 +63,9 @@ func Seen(nodes []events.NodeView, jobs []events.JobView, pool events.PoolView) 
 	return s
 }
 
-// Predict returns what a pool would do with a job. seen returns the pool, a new one each time.
-func Predict(seen func() State, id ident.JobID, job spec.Job, now time.Time) Forecast {
+// Predict returns what a pool would do with a job, and how the pool would be then. seen returns the
+// pool, a new one each time.
+func Predict(seen func() State, id ident.JobID, job spec.Job, now time.Time) (Forecast, events.PoolView) {
 	submit := func(s State) State {
 		s, _ = Machine{}.Step(s, events.Input{Body: events.JobSubmitted{Job: id, Spec: job}}, now)
 		return s
@@ -73,10 +75,11 @@ func Predict(seen func() State, id ident.JobID, job spec.Job, now time.Time) For
 		return s
 	}
 	s := submit(seen())
-	row := s.View.Jobs[id]
+	row, then := s.View.Jobs[id], s.View
+	then.Jobs = maps.Clone(then.Jobs) // what follows changes it
 	f := Forecast{Workers: row.Workers, Places: row.Places, Waiting: row.Waiting}
 	if len(f.Places) > 0 {
-		return f
+		return f, then
 	}
 	f.Ahead = max(0, slices.Index(s.View.Queue, id))
 	running := s.withSlots()
@@ -95,7 +98,7 @@ func Predict(seen func() State, id ident.JobID, job spec.Job, now time.Time) For
 			break
 		}
 	}
-	return f
+	return f, then
 }
 
 // withSlots returns the jobs that have slots, in the order of their submission.

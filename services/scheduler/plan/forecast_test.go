@@ -53,7 +53,8 @@ func (r *records) end(i int) {
 
 func (r *records) predict(job spec.Job) plan.Forecast {
 	view := r.pool.View // a forecast must not change it
-	return plan.Predict(func() plan.State { return plan.Seen(r.nodes, r.jobs, view) }, ident.JobID(job.Name), job, noon)
+	f, _ := plan.Predict(func() plan.State { return plan.Seen(r.nodes, r.jobs, view) }, ident.JobID(job.Name), job, noon)
+	return f
 }
 
 func job(name string, least, most int) spec.Job {
