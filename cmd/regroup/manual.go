@@ -81,7 +81,7 @@ func sectionsOf(text string) (all []section) {
 func manualCommand(env command.Env, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "docs [PAGE [SECTION]]", Short: "Show the documentation", Args: cobra.MaximumNArgs(2),
-		Long:    "Shows the documentation of this version, which is in the binary: without an argument the list of pages, else a page as Markdown, or a section of it by some words of its heading. With --find it shows the lines that have a text, with their page and section.",
+		Long:    "Shows the documentation of this version, which is in the binary: without an argument the list of pages, else a page as Markdown, by its name or the beginning of it, or a section of it by some words of its heading. With --find it shows the lines that have a text, with their page and section.",
 		Example: command.Examples("regroup docs", "regroup docs python | less", "regroup docs python sharded", "regroup docs --find MASTER_PORT"),
 	}
 	find := cmd.Flags().String("find", "", "show the lines with this `TEXT`, in small or capital letters")
@@ -121,13 +121,29 @@ func manualCommand(env command.Env, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// pageOf returns the page of a name, or the only one whose name begins so.
 func pageOf(all []page, name string) (page, error) {
 	name = strings.TrimSuffix(name, ".md")
 	names := make([]string, len(all))
+	var begin []page
 	for i, p := range all {
 		if names[i] = p.Name; p.Name == name {
 			return p, nil
 		}
+		if name != "" && strings.HasPrefix(p.Name, name) {
+			begin = append(begin, p)
+		}
+	}
+	switch len(begin) {
+	case 0:
+	case 1:
+		return begin[0], nil
+	default:
+		var words []string
+		for _, p := range begin {
+			words = append(words, p.Name)
+		}
+		return page{}, errcode.Errorf(errcode.NotFound, "there is no page %q: which one of %s?", name, strings.Join(words, ", "))
 	}
 	return page{}, errcode.Errorf(errcode.NotFound, "there is no page %q: %s", name, cmp.Or(spec.DidYouMean(name, names), "regroup docs lists them, regroup docs --find TEXT searches them"))
 }

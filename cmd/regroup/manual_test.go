@@ -39,6 +39,8 @@ func TestDocs(t *testing.T) {
 	}{
 		{"cli", 0, "# The command line\n", ""},
 		{"cli.md", 0, "# The command line\n", ""},
+		{"reliab", 0, "# ", ""},
+		{"cl", 3, "", ""},
 		{"cli exit", 0, "## Exit codes\n", "## Units of systemd"},
 		{"cli nothing-like-it", 3, "", ""},
 		{"pythn", 3, "", ""},
@@ -49,6 +51,12 @@ func TestDocs(t *testing.T) {
 		if got.Exit != c.exit || !strings.HasPrefix(got.Out, c.begin) || c.not != "" && strings.Contains(got.Out, c.not) {
 			t.Errorf("docs %s: exit %d\n%.300s%s", c.args, got.Exit, got.Out, got.Err)
 		}
+	}
+	if got, want := docs("reliab"), docs("reliability"); got.Out != want.Out || got.Out == "" {
+		t.Errorf("the beginning of a name shows another page: %.80s", got.Out)
+	}
+	if got := docs("rel"); !strings.Contains(got.Err, "which one of release, reliability?") {
+		t.Errorf("two pages begin so: %s", got.Err)
 	}
 	if got := docs("pythn"); !strings.Contains(got.Err, "python") {
 		t.Errorf("no page is suggested: %s", got.Err)

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/regroup-io/regroup/events/limits"
@@ -59,12 +60,23 @@ func CheckLabel(what, s string) error {
 }
 
 // Nearest returns the known word most similar to word, or "" if none is similar enough: within one
-// edit, plus one for every three characters.
+// edit, plus one for every three characters. A word of which this is the beginning, from three
+// characters on, is nearer than any other: the shortest of them.
 func Nearest(word string, known []string) string {
 	if len(word) > 80 { // too long for a typing error; the distance costs len²
 		return ""
 	}
 	best, limit := "", 1+len(word)/3
+	if len(word) >= leastBeginning {
+		for _, k := range known {
+			if strings.HasPrefix(k, word) && (best == "" || len(k) < len(best)) {
+				best = k
+			}
+		}
+		if best != "" {
+			return best
+		}
+	}
 	for _, k := range known {
 		if d := distance(word, k); d <= limit && (best == "" || d < limit) {
 			best, limit = k, d
@@ -72,6 +84,9 @@ func Nearest(word string, known []string) string {
 	}
 	return best
 }
+
+// leastBeginning is how much of a word tells which one is meant.
+const leastBeginning = 3
 
 // DidYouMean returns `did you mean "max"?` for the nearest known word, or "" if there is none.
 func DidYouMean(word string, known []string) string {

@@ -16,6 +16,15 @@ func Plural[N int | int64 | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, plural(noun))
 }
 
+// Clause formats a number of things that do something, of a regular verb: 1 worker fits, 2 workers
+// fit.
+func Clause[N int | int64 | uint64](n N, noun, verb string) string {
+	if n == 1 {
+		verb = plural(verb)
+	}
+	return Plural(n, noun) + " " + verb
+}
+
 func plural(noun string) string {
 	last := noun[len(noun)-1:]
 	switch stem := strings.TrimSuffix(noun, "y"); {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -70,9 +71,38 @@ func load(path string, machine *File) (*File, error) {
 		return f, errcode.Errorf(errcode.Invalid, "settings: %w", err)
 	}
 	if err := yaml.UnmarshalWithOptions(b, f, yaml.Strict()); err != nil {
-		return f, errcode.Errorf(errcode.Invalid, "%s: %s", path, strings.TrimSpace(yaml.FormatError(err, false, false)))
+		return f, errcode.Errorf(errcode.Invalid, "%s: %s%s", path, strings.TrimSpace(yaml.FormatError(err, false, false)), hint(err))
 	}
 	return f, f.check()
+}
+
+// hint says which key was meant, or where it belongs, after an error about one that is not known.
+func hint(err error) string {
+	unknown, is := errors.AsType[*yaml.UnknownFieldError](err)
+	if !is || unknown.Token == nil {
+		return ""
+	}
+	key, top, settings := unknown.Token.Value, keys(File{}), keys(Settings{})
+	switch {
+	case slices.Contains(settings, key):
+		return fmt.Sprintf("; it belongs below settings, or below a context: settings: {%s: ...}", key)
+	case slices.Contains(top, key):
+		return "; it belongs at the beginning of a line, and neither below settings nor below a context"
+	}
+	if meant := spec.DidYouMean(key, append(settings, top...)); meant != "" {
+		return "; " + meant
+	}
+	return "; known are " + strings.Join(settings, ", ") + ", and around them " + strings.Join(top, ", ")
+}
+
+// keys lists the keys of a part of the file.
+func keys(part any) (all []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(part)) {
+		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 func (f *File) check() error {

@@ -49,7 +49,12 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		"contexts: {prod: {tlscert: a.pem}}\n":                   `contexts.prod.tlscert and tlskey: one without the other`,
 		"contexts: {'a b': {}}\n":                                `contexts."a b" is no name of a context`,
 		"settings: {color: red}\n":                               `settings.color: "red" is unknown: use auto, always or never`,
-		"contexts:\n  prod:\n    sevrer: nats://broker:4222\n":   `[3:5] unknown field "sevrer"`,
+		"contexts:\n  prod:\n    sevrer: nats://broker:4222\n":   `[3:5] unknown field "sevrer"; did you mean "server"?`,
+		"settings: {timout: 5s}\n":                               `unknown field "timout"; did you mean "timeout"?`,
+		"setings: {timeout: 5s}\n":                               `unknown field "setings"; did you mean "settings"?`,
+		"timeout: 5s\n":                                          `unknown field "timeout"; it belongs below settings`,
+		"settings: {selected: prod}\n":                           `unknown field "selected"; it belongs at the beginning of a line`,
+		"settings: {colour-scheme: dark}\n":                      `unknown field "colour-scheme"; known are description, server, `,
 		"contexts: [\n":                                          `sequence end token ']' not found`,
 		"contexts: {prod: {server: ['nats://a', 'nats://b']}}\n": `string`,
 	} {

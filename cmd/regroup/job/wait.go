@@ -133,10 +133,7 @@ func (c condition) holds(v events.JobView) (met bool, instead string) {
 		value, instead = float64(v.Step), fmt.Sprintf("its step is %d", v.Step)
 	case ofWorkers:
 		n := view.Members(v)
-		value, instead = float64(n), english.Plural(n, "worker")+" of it train"
-		if n == 1 {
-			instead += "s"
-		}
+		value, instead = float64(n), english.Clause(n, "worker", "train")
 	default:
 		var m events.Metric
 		if m, known = v.Reported[c.name]; !known {
@@ -153,7 +150,8 @@ func (c condition) holds(v events.JobView) (met bool, instead string) {
 // await waits until a job meets a condition. A job that has ended before that ends the command: one
 // that has not succeeded as wait does.
 func await(ctx context.Context, env command.Env, s command.Session, v events.JobView, c condition, limit time.Duration) error {
-	job, instead, met := v.Job, "", false
+	job := v.Job
+	met, instead := c.holds(v)
 	warn := sync.OnceFunc(func() {
 		env.Say(fmt.Sprintf("%s reports %s, and no %s so far", job, strings.Join(slices.Sorted(maps.Keys(v.Reported)), ", "), c.name))
 	})
@@ -162,7 +160,9 @@ func await(ctx context.Context, env command.Env, s command.Session, v events.Job
 		if err != nil {
 			return false, err
 		}
-		s.Live(ctx, &now)
+		if s.Live(ctx, &now); ctx.Err() != nil && !now.State.Terminal() {
+			return false, context.Cause(ctx) // the answer may be missing: what was seen before is newer
+		}
 		v = now
 		if met, instead = c.holds(v); !met && len(v.Reported) > 0 && strings.HasPrefix(instead, "it has reported no") {
 			warn()

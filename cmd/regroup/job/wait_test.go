@@ -78,7 +78,7 @@ func TestWaitForACondition(t *testing.T) {
 			"wait mnist --for step>=4650":              {0, ""}, // the view has 4612
 			"wait mnist --for step>=4651 --timeout 1s": {12, "mnist-7f3a: step>=4651 was not reached within 1.0s: its step is 4650"},
 			"wait mnist --for workers>=1":              {0, ""},
-			"wait mnist --for workers>=2 --timeout 1s": {12, "mnist-7f3a: workers>=2 was not reached within 1.0s: 1 worker of it trains"},
+			"wait mnist --for workers>=2 --timeout 1s": {12, "mnist-7f3a: workers>=2 was not reached within 1.0s: 1 worker trains"},
 			"wait mnist --for workers<=1":              {0, ""},
 			"wait mnist --for loss<=0.32":              {0, ""},
 			"wait mnist --for loss<=3e-1 --timeout 1s": {12, "mnist-7f3a: loss<=3e-1 was not reached within 1.0s: its loss is 0.3125"},

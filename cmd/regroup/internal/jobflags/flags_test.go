@@ -184,6 +184,12 @@ func TestHorovodrun(t *testing.T) {
 			t.Errorf("%s: notes %q", args, notes)
 		}
 	}
+	for args, want := range map[string]string{"-np 2 --min-np 1 --max-np 4": "as soon as 1 worker fits (--min-np), and grows to 4", "-np 3 --min-np 2 --max-np 4": "as soon as 2 workers fit (--min-np)"} {
+		f := parse(t, strings.Fields(args)...)
+		if _, err := f.Spec([]string{"train"}); err != nil || len(f.Launch().Notes) != 1 || !strings.Contains(f.Launch().Notes[0], want) {
+			t.Errorf("%s: %v, notes %q, want %q", args, err, f.Launch().Notes, want)
+		}
+	}
 	for args, path := range map[string]string{
 		"-np 4 --min-np 2 --max-np 3": "--num-proc",
 		"-np 1 --min-np 2":            "--num-proc",

@@ -89,7 +89,7 @@ func (f *Flags) sizes(add func(path, message string)) (spec.Workers, bool) {
 		w.Min = 1
 	}
 	if fs.Changed("num-proc") && f.num > w.Min && f.num <= w.Max {
-		f.launch.Notes = append(f.launch.Notes, fmt.Sprintf("--num-proc %d is not waited for: the job starts as soon as %s fit (--min-np), and grows to %d", f.num, english.Plural(w.Min, "worker"), w.Max))
+		f.launch.Notes = append(f.launch.Notes, fmt.Sprintf("--num-proc %d is not waited for: the job starts as soon as %s (--min-np), and grows to %d", f.num, english.Clause(w.Min, "worker", "fit"), w.Max))
 	}
 	if fs.Changed("num-proc") && fs.Changed("min-np") && f.num > w.Max {
 		add("--num-proc", fmt.Sprintf("is %d, more than --max-np %d", f.num, w.Max))
