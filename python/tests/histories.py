@@ -84,6 +84,8 @@ def flip(tensor: torch.Tensor, element: int, bit: int) -> None:
 class PipeRanks:
     """The ranks of a generation, whose operations the test answers."""
 
+    device = torch.device("cpu")
+
     def __init__(self, pipe: Any):
         self._pipe = pipe
         self.rank = self.size = self.number = 0
@@ -104,8 +106,9 @@ class PipeRanks:
         tensor.copy_(self.ask("sum", tensor))  # at once, so that members are lost within a backward pass, too
         return _Ended()
 
-    def greatest(self, tensor: torch.Tensor) -> None:
+    def start_greatest(self, tensor: torch.Tensor) -> Any:
         tensor.copy_(self.ask("max", tensor))
+        return _Ended()
 
     def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
         return self.ask("gather", row)

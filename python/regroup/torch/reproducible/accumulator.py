@@ -6,7 +6,7 @@ import collections
 import functools
 import math
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -22,6 +22,15 @@ from .ranks import ranks_of
 from .replicated import BUCKET_BYTES, ReplicatedTotals
 from .sharded import ShardedTotals
 from .witness import Checksum
+
+
+class _Result(NamedTuple):
+    """The reduction of a step."""
+
+    magnitudes: List[float]  #: the largest gradient by parameter
+    known: List[float]  #: the same, or that of earlier steps where there is none
+    changed: List[bool]  #: by buffer
+    told: torch.Tensor  #: what Dealing.check takes
 
 
 class GradientAccumulator:
@@ -135,19 +144,19 @@ class GradientAccumulator:
                 self._begin(step, m, False, counts=False, seen=inspection.watch())
                 yield m
                 self._end(m, counts=False)
-            result = self._reduce(self._seconds / len(todo) if todo else 0.0)
+            tells = inspection.tells() if inspection is not None else []
+            result = self._reduce(self._seconds / len(todo) if todo else 0.0, tells)
             if result is None:
                 continue
-            if inspection is None:
-                self._dealing.check(self._ranks)
-            else:
-                dispute = inspection.dispute()
+            told = self._dealing.check(result.told)
+            if inspection is not None:
+                dispute = inspection.dispute(told)
                 if dispute is not None:
                     self._begin(step, dispute.micro_batch, False, counts=False, seen=inspection.watch())
                     yield dispute.micro_batch
                     self._end(dispute.micro_batch, counts=False)
                     inspection.settle(dispute, self._finite(), step)
-            self._install(*result)
+            self._install(result)
             break
         self._completed, self._inside = step, False
         seed_all(seed_of(self._seed, step, self._count))
@@ -166,9 +175,9 @@ class GradientAccumulator:
             more = f" and of {len(differ) - 1} more" if differ[1:] else ""
             raise RegroupError(
                 f"micro-batch {micro_batch} of step {step}, computed twice, has two gradients of {differ[0]}{more}: "
-                "its samples must depend on the step and its number alone, random numbers come from the generators of "
-                "PyTorch, Python or NumPy, and kernels be deterministic (torch.use_deterministic_algorithms(True) names "
-                "those that are not)"
+                "its samples must depend on the step and its number alone, random numbers come from the generators "
+                "of PyTorch, Python or NumPy, and kernels be deterministic: those that are not are named with "
+                "torch.use_deterministic_algorithms(True)"
             )
         self._proved = True
 
@@ -236,7 +245,7 @@ class GradientAccumulator:
         none = [fixed_point.ABSENT] * len(self._parameters)
         found = self._found if self._found is not None and agreement.keeps else none
         most = torch.tensor(found, device=self._device)
-        self._ranks.greatest(most)
+        self._ranks.start_greatest(most).wait()
         self._found = most.tolist()
 
     def _clear(self) -> None:
@@ -283,19 +292,25 @@ class GradientAccumulator:
         if counts:
             self._dealing.done(micro_batch)
 
-    def _reduce(self, seconds: float) -> Optional[Tuple[List[float], List[bool]]]:
-        """Adds up what the ranks have, and returns the magnitudes and which buffers have changed; None if the
-        micro-batches must be computed again, with other shifts. seconds is how long this rank took for one."""
-        shifts = self._adding
+    def _reduce(self, seconds: float, tells: List[int]) -> Optional[_Result]:
+        """Adds up what the ranks have; None if the micro-batches must be computed again, with other shifts. seconds is
+        how long this rank took for one."""
+        shifts, told, work = self._adding, torch.empty(0), None
         if shifts is not None:
-            self._totals.finish(self._ranks)
+            self._totals.start(self._ranks)
         absent = torch.full((), fixed_point.ABSENT)
         row = [self._now.get(i, absent).to(self._device) for i in range(len(self._parameters))]
         # What else all must know: which buffers have changed, and how fast each rank is.
         known = [float(c) for c in self._buffers.changed]
         known += [seconds if r == self._ranks.rank else 0.0 for r in range(self._ranks.size)]
         most = torch.cat([torch.stack(row), torch.tensor(known, device=self._device)])
-        self._ranks.greatest(most)
+        greatest = self._ranks.start_greatest(most)
+        if shifts is not None:
+            told, work = self._dealing.tell(self._ranks, tells)
+            self._totals.finish()
+        greatest.wait()
+        if work is not None:
+            work.wait()
         values = most.tolist()
         magnitudes, rest = values[: len(row)], values[len(row) :]
         changed, times = [c > 0 for c in rest[: -self._ranks.size]], rest[-self._ranks.size :]
@@ -311,12 +326,12 @@ class GradientAccumulator:
             return None
         if not self._sharded:
             self._dealing.shares.measured(times)
-        self._next = now
-        return magnitudes, changed
+        return _Result(magnitudes, now, changed, told)
 
-    def _install(self, magnitudes: List[float], changed: List[bool]) -> None:
+    def _install(self, result: _Result) -> None:
         """Gives the parameters their gradients, and the model its buffers."""
         assert self._adding is not None
+        magnitudes = result.magnitudes
         for i, p in enumerate(self._parameters):
             if magnitudes[i] == fixed_point.ABSENT:
                 p.grad = None
@@ -324,5 +339,5 @@ class GradientAccumulator:
                 p.grad = self._totals.mean(i, self._adding[i], self._count)
             else:
                 p.grad = torch.full_like(p, math.nan)
-        self._buffers.finish(self._ranks, changed)
-        self._last, self._found, self._magnitudes = self._next, None, magnitudes
+        self._buffers.finish(self._ranks, result.changed)
+        self._last, self._found, self._magnitudes = result.known, None, magnitudes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Sequence, Set
+from typing import Any, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -101,11 +101,14 @@ class Dealing:
         sizes = self.sizes(ranks)
         return self._left[:1] * (max(sizes) - sizes[ranks.rank])
 
-    def check(self, ranks: Ranks, told: Sequence[int] = ()) -> List[int]:
-        """Makes sure that the ranks have computed each micro-batch once. Returns the sums of what they tell beside."""
-        row = torch.tensor([int(m in self._done) for m in range(self._count)] + list(told))
-        ranks.start_sum(row).wait()
-        sums = row.tolist()
+    def tell(self, ranks: Ranks, more: Sequence[int]) -> Tuple[torch.Tensor, Any]:
+        """Starts to add up what the ranks have computed, and what else they tell; returns that and the operation."""
+        row = torch.tensor([int(m in self._done) for m in range(self._count)] + list(more), device=ranks.device)
+        return row, ranks.start_sum(row)
+
+    def check(self, told: torch.Tensor) -> List[int]:
+        """Makes sure that the ranks have computed each micro-batch once. Returns the sums of what else they tell."""
+        sums = told.tolist()
         wrong = [m for m, n in enumerate(sums[: self._count]) if n != 1]
         if wrong:
             raise RegroupError(f"micro-batches {wrong} of step {self.step} were not computed once")

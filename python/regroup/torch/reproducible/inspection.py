@@ -74,19 +74,21 @@ class Inspection:
         if not finite and self._broken is None:
             self._broken = micro_batch
 
-    def dispute(self) -> Optional[Dispute]:
-        """Compares the results of the step; what all ranks must compute once more."""
-        size, mine = self._ranks.size, 0 if self._sums is None else self._sums.value()
-        row = [0] * (2 + size)
+    def tells(self) -> List[int]:
+        """What this rank tells of its results, to be added to what the others tell."""
+        mine, row = 0 if self._sums is None else self._sums.value(), [0] * (2 + self._ranks.size)
         if self._duty is not None and self._duty.owner == self._ranks.rank:
             row[0] = mine
         elif self._duty is not None and self._duty.witness == self._ranks.rank:
             row[1] = mine
         row[2 + self._ranks.rank] = 0 if self._broken is None else self._broken + 1
-        told = self._dealing.check(self._ranks, row)
+        return row
+
+    def dispute(self, told: Sequence[int]) -> Optional[Dispute]:
+        """What all ranks must compute once more, by the sums of what they have told."""
         if self._duty is not None and told[0] != told[1]:
             return Dispute(self._duty.micro_batch, {self._duty.owner: told[0], self._duty.witness: told[1]})
-        for r, broken in enumerate(told[2:] if size > 1 else ()):
+        for r, broken in enumerate(told[2:] if self._ranks.size > 1 else ()):
             if broken:
                 return Dispute(broken - 1, {r: _WRONG})
         return None

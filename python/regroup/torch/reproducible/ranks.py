@@ -19,6 +19,7 @@ class Ranks(Protocol):
 
     rank: int
     size: int
+    device: torch.device  #: where what they exchange is
 
     def entry(self) -> int:
         """A number that changes with the members."""
@@ -26,8 +27,8 @@ class Ranks(Protocol):
     def start_sum(self, tensor: torch.Tensor) -> Any:
         """Starts to add up a tensor in place; what it returns has wait()."""
 
-    def greatest(self, tensor: torch.Tensor) -> None:
-        """Makes each element the greatest of all ranks."""
+    def start_greatest(self, tensor: torch.Tensor) -> Any:
+        """Starts to make each element the greatest of all ranks, in place; what it returns has wait()."""
 
     def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
         """The rows of all ranks, int64 of one length in the host's memory, by rank."""
@@ -36,7 +37,7 @@ class Ranks(Protocol):
 class Alone:
     """This process, without others."""
 
-    rank, size = 0, 1
+    rank, size, device = 0, 1, torch.device("cpu")
 
     def entry(self) -> int:
         return 0
@@ -44,8 +45,8 @@ class Alone:
     def start_sum(self, tensor: torch.Tensor) -> Any:
         return _Done()
 
-    def greatest(self, tensor: torch.Tensor) -> None:
-        pass
+    def start_greatest(self, tensor: torch.Tensor) -> Any:
+        return _Done()
 
     def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
         return [row]
@@ -60,7 +61,7 @@ class TorchRanks:
     """Those of a group of torch.distributed, whatever its backend."""
 
     def __init__(self, group: Optional[Any], device: torch.device):
-        self._group, self._device = group, device
+        self._group, self.device = group, device
 
     @property
     def rank(self) -> int:
@@ -76,11 +77,11 @@ class TorchRanks:
     def start_sum(self, tensor: torch.Tensor) -> Any:
         return dist.all_reduce(tensor, dist.ReduceOp.SUM, self._group, async_op=True)
 
-    def greatest(self, tensor: torch.Tensor) -> None:
-        dist.all_reduce(tensor, dist.ReduceOp.MAX, self._group)
+    def start_greatest(self, tensor: torch.Tensor) -> Any:
+        return dist.all_reduce(tensor, dist.ReduceOp.MAX, self._group, async_op=True)
 
     def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
-        sent = row.to(self._device)
+        sent = row.to(self.device)
         rows = [torch.empty_like(sent) for _ in range(self.size)]
         dist.all_gather(rows, sent, self._group)
         return [r.cpu() for r in rows]
@@ -88,6 +89,8 @@ class TorchRanks:
 
 class EngineRanks:
     """Those of this process's world, on Regroup's engine."""
+
+    device = torch.device("cpu")
 
     def __init__(self, name: str):
         self._name, self._entry, self._calls = name, -1, 0
@@ -106,8 +109,8 @@ class EngineRanks:
     def start_sum(self, tensor: torch.Tensor) -> Any:
         return _Started(operations.allreduce_async_(tensor, op=Sum, name=self._next()))
 
-    def greatest(self, tensor: torch.Tensor) -> None:
-        operations.allreduce_(tensor, op=Max, name=self._next())
+    def start_greatest(self, tensor: torch.Tensor) -> Any:
+        return _Started(operations.allreduce_async_(tensor, op=Max, name=self._next()))
 
     def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
         return [torch.tensor(list(memoryview(b).cast("q"))) for b in allgather_bytes(row.numpy().tobytes())]

@@ -10,8 +10,9 @@ from ...errors import InvalidArgumentError
 from . import fixed_point
 from .ranks import Ranks
 
-#: Bytes of gradients of a bucket: so much is summed up at once, while the next one is computed.
-BUCKET_BYTES = 8 << 20
+#: Bytes of totals of a bucket: so much is summed up at once, while the next one is computed. The first bucket is
+#: small, so that the sums begin early.
+BUCKET_BYTES, FIRST_BYTES = 16 << 20, 1 << 20
 
 
 class _Bucket:
@@ -59,8 +60,10 @@ class ReplicatedTotals:
         members: List[int] = []
         size = 0
         for i in reversed(range(len(parameters))):
-            bytes_of = parameters[i].numel() * 8
-            if members and (size + bytes_of > bucket_bytes or parameters[i].device != parameters[members[0]].device):
+            bytes_of, most = parameters[i].numel() * 8, (
+                bucket_bytes if self._buckets else min(bucket_bytes, FIRST_BYTES)
+            )
+            if members and (size + bytes_of > most or parameters[i].device != parameters[members[0]].device):
                 self._add_bucket(members)
                 members, size = [], 0
             members.append(i)
@@ -136,10 +139,13 @@ class ReplicatedTotals:
         self._buckets[self._next].start(ranks)
         self._next += 1
 
-    def finish(self, ranks: Ranks) -> None:
-        """Sums up what is left, for parameters without a gradient, and waits for all sums."""
+    def start(self, ranks: Ranks) -> None:
+        """Starts the sums that have not begun, for parameters without a gradient."""
         while self._next < len(self._buckets):
             self._start(ranks)
+
+    def finish(self) -> None:
+        """Waits for all sums."""
         for bucket in self._buckets:
             bucket.work.wait()
             bucket.work = None

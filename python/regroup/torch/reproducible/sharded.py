@@ -94,8 +94,11 @@ class ShardedTotals:
     def interrupted(self) -> None:
         """Does nothing: the totals are of one generation."""
 
-    def finish(self, ranks: Ranks) -> None:
+    def start(self, ranks: Ranks) -> None:
         """Does nothing: what was added was summed up."""
+
+    def finish(self) -> None:
+        """Does nothing, either."""
 
     def end(self) -> None:
         """Ends a micro-batch. A rank alone reduces nothing, and has its gradients in its parameters."""
