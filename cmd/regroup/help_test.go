@@ -48,6 +48,7 @@ func TestHelpOfWhatIsThere(t *testing.T) {
 		"help node drain":   "",
 		"help nosuch":       "there is no regroup nosuch: ",
 		"help node drian":   `there is no regroup node drian: did you mean "drain"?`,
+		"horovodrun --help": "",
 		"apply -f job.yaml": "there is no regroup apply: ",
 		"apply --file x":    "there is no regroup apply: ",
 		"-v apply --file=x": "there is no regroup apply: ",

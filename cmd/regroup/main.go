@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,7 @@ func main() {
 	}
 	root, err := newRoot()
 	if err == nil {
-		if len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "submit") {
+		if len(os.Args) > 1 && slices.Contains([]string{"run", "horovodrun", "submit"}, os.Args[1]) {
 			root.SetArgs(spelt(root, os.Args[1:]))
 		}
 		err = command.Execute(context.Background(), root)

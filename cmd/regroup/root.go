@@ -63,7 +63,7 @@ func newRoot() (*cobra.Command, error) {
 		webhook.Command(env, func(url string) (*gatewayclient.Client, error) {
 			return gatewayclient.New(gatewayclient.Options{URL: url, Token: gateway.Token, StateDir: config.StateDir, Patience: -1})
 		}, gateway.URL),
-		run.Command(env, &config, agent, discovery, gateway), torchrun.Command(env, &config, agent, gateway),
+		run.Command(env, &config, agent, discovery, gateway), run.HorovodCommand(env, &config, agent, discovery, gateway), torchrun.Command(env, &config, agent, gateway),
 		serve.UpCommand(&config, &agent, &discovery, &gateway), serve.Command(&config, &discovery, &gateway), serve.DashboardCommand(&config, &gateway), serve.AgentCommand(&config, &agent),
 		serve.InitCommand(&config), serve.BackupCommand(&config), serve.RestoreCommand(&config), serve.HealthCommand(&config), serve.GuardCommand(), contexts.Command(env), contexts.ConfigCommand(env), auth.Command(env, &config),
 		doctor.Command(env, &config, func() string { return cmp.Or(agent.Advertise, serve.Advertised(config.Server)) }, released().Version),
@@ -83,7 +83,7 @@ func newRoot() (*cobra.Command, error) {
 
 func arrange(root *cobra.Command) {
 	for _, g := range []struct{ title, names string }{
-		{"Run a job", "run torchrun submit plan demo"},
+		{"Run a job", "run torchrun horovodrun submit plan demo"},
 		{"Look at jobs", "ls top status explain logs events metrics timeline trace wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve service init backup restore auth node checkpoint webhook health doctor"},

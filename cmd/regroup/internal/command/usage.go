@@ -83,7 +83,6 @@ func completeNoFiles(cmd *cobra.Command, f *pflag.Flag) {
 
 // elsewhere has what other tools call differently, by the word, and by the command and the flag.
 var elsewhere = map[string]string{
-	"horovodrun":      "regroup run -np 2 --min-np 1 --max-np 4 -- python train.py takes its flags (docs/launchers.md)",
 	"mpirun":          "regroup run --workers N -- PROGRAM starts N ranks",
 	"status --watch":  "regroup top is live, and regroup events JOB -f follows what happens",
 	"status --follow": "regroup top is live, and regroup events JOB -f follows what happens",

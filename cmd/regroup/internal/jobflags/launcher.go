@@ -30,6 +30,7 @@ var launcherFlags = slices.Concat(ofTorchrun(), []launcherFlag{
 	{horovodrun, "--min-np, --min-num-proc N", Answer{Same, "at least so many workers"}, true},
 	{horovodrun, "--max-np, --max-num-proc N", Answer{Same, "at most so many workers"}, true},
 	{horovodrun, "-H, --hosts HOST:SLOTS,...", Answer{Same, "use only these nodes; localhost is the node of the run's own server"}, true},
+	{horovodrun, "--hostfile FILE", Answer{Same, "is --host-file: use only the nodes of this file"}, true},
 	{horovodrun, "--host-discovery-script FILE", Answer{Same, "use only the nodes that it prints"}, true},
 	{horovodrun, "--slots-per-host N", Answer{Same, "slots of hosts that are given without a number"}, true},
 	{horovodrun, "--reset-limit N", Answer{Same, "regroups after the first generation"}, true},
@@ -114,6 +115,8 @@ func spelt(name string) string {
 		return "min-np"
 	case "max-num-proc":
 		return "max-np"
+	case "hostfile":
+		return "host-file"
 	}
 	return name
 }
