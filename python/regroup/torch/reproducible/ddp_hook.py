@@ -30,11 +30,15 @@ def allreduce_hook(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[
     finite = torch.isfinite(largest)
     exponents = torch.frexp(torch.where(finite, largest, 0.0)).exponent
     shifts = fixed_point.bits_for(size, headroom=0) - exponents
-    totals = bucket.buffer().new_empty(bucket.buffer().shape, dtype=torch.int64)
+    totals = bucket.buffer().new_zeros(bucket.buffer().shape, dtype=torch.int64)
     parts = totals.split([g.numel() for g in gradients])
     ups = torch.ldexp(torch.ones((), dtype=torch.float64, device=largest.device), shifts)
-    for part, gradient, up in zip(parts, gradients, ups):
-        part.copy_(gradient.reshape(-1).to(torch.float64).mul_(up).round_())
+    if totals.device.type == "cpu":
+        for part, gradient, shift in zip(parts, gradients, shifts.tolist()):
+            fixed_point.add(part, gradient, shift)
+    else:  # without a wait for the numbers
+        for part, gradient, up in zip(parts, gradients, ups):
+            part.copy_(gradient.reshape(-1).to(torch.float64).mul_(up).round_())
 
     def average(sums: torch.futures.Future[Any]) -> torch.Tensor:
         sums.wait()
