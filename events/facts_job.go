@@ -79,9 +79,15 @@ const (
 	FailureLost   FailureKind = "lost"   // its node was lost, or its agent was restarted
 	FailureStart  FailureKind = "start"  // its node had not what it takes to start a process: memory, descriptors, disk
 	FailureHang   FailureKind = "hang"   // it made no step for too long, or did not rejoin when its generation was over
+	// FailureCorrupt: it computes something else than others do, see SilentCorruption.
+	FailureCorrupt FailureKind = "silent-corruption"
 	// FailureNoProgress: generations are lost before they commit a step, and no exit explains it.
 	FailureNoProgress FailureKind = "no-progress"
 )
+
+// SilentCorruption is the name of the exception of regroup.torch that ends a worker whose results
+// are not those of the others: its processor, GPU or memory is at fault.
+const SilentCorruption = "SilentCorruptionError"
 
 // JobFailureCounted records that the failure of a worker incarnation was counted. It is published
 // once for each, before the decision that follows. Planned exits are never counted, nor are the

@@ -137,6 +137,10 @@ func (t *transition) failureCounted(b events.JobFailureCounted) {
 		t.cannotStart(slot, b.Detail)
 		return
 	}
+	if b.Kind == events.FailureCorrupt {
+		t.computesWrongly(slot, b.Detail)
+		return
+	}
 	h, f := t.s.Slots[slot], Failure{At: at, Job: b.Job, By: b.By, Own: b.Kind == events.FailureCrash || b.Kind == events.FailureOOM}
 	if f.Own {
 		f.Step = b.Step
@@ -169,6 +173,20 @@ func (t *transition) cannotStart(slot ident.Slot, detail string) {
 	q := h.beginQuarantine(t.m.Rules, detail, t.now)
 	t.setHistory(slot, h)
 	t.quarantineSlot(slot, q)
+}
+
+// computesWrongly quarantines a slot whose worker has not the results of the others, at the first
+// time: what it computes next may be wrong, too, and nobody might see it.
+func (t *transition) computesWrongly(slot ident.Slot, detail string) {
+	if !t.room(1) {
+		return
+	}
+	h := t.s.Slots[slot]
+	h.decay(t.m.Rules, t.now)
+	q := h.beginQuarantine(t.m.Rules, detail, t.now)
+	t.setHistory(slot, h)
+	t.quarantineSlot(slot, q)
+	t.quarantineFailingNode()
 }
 
 // quarantineFailingNode quarantines a node of which several slots fail, or the only one: the slots

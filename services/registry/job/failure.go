@@ -32,6 +32,8 @@ func (t *transition) exitFailure(b events.WorkerExited) failure {
 		f.kind, f.poison = events.FailureStart, false
 	case b.OOM:
 		f.kind = events.FailureOOM
+	case b.Exception != nil && strings.HasSuffix(b.Exception.Type, events.SilentCorruption):
+		f.kind, f.poison = events.FailureCorrupt, false
 	case b.Signal != "":
 		f.kind, f.poison = events.FailureSignal, slices.Contains(events.OwnSignals, b.Signal)
 	}
