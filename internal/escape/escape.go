@@ -161,3 +161,16 @@ func walk(v reflect.Value) {
 		}
 	}
 }
+
+// Shell writes the words of a command as one would type them.
+func Shell(words []string) string {
+	typed := make([]string, len(words))
+	for i, w := range words {
+		if typed[i] = Line(w); w == "" || strings.ContainsFunc(w, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./=:,@%+", r)
+		}) {
+			typed[i] = "'" + strings.ReplaceAll(typed[i], "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(typed, " ")
+}

@@ -109,3 +109,16 @@ func TestOutputIsSafe(t *testing.T) {
 		}
 	})
 }
+
+// TestShell: a word that a shell would change is quoted.
+func TestShell(t *testing.T) {
+	for want, words := range map[string][]string{
+		"python train.py --lr=0.1":        {"python", "train.py", "--lr=0.1"},
+		`sh -c 'echo it'\''s $RANK' '' é`: {"sh", "-c", "echo it's $RANK", "", "é"},
+		`'two\nlines'`:                    {"two\nlines"},
+	} {
+		if got := Shell(words); got != want {
+			t.Errorf("%q: %s, want %s", words, got, want)
+		}
+	}
+}

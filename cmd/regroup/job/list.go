@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -103,7 +101,7 @@ func limited(views []events.JobView, n int) []events.JobView {
 func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []string {
 	r := screen.JobCells(p, v, env.Now())
 	if wide {
-		r = append(r, string(v.Spec.Recovery), v.By, shellWords(v.Spec.Command))
+		r = append(r, string(v.Spec.Recovery), v.By, escape.Shell(v.Spec.Command))
 	}
 	if reason := screen.JobReason(p, v); reason != "" {
 		if !wide {
@@ -116,16 +114,3 @@ func row(env command.Env, p screen.Palette, v events.JobView, wide bool) []strin
 
 // reasonWidth is how much of a reason a table has that is not wide: the first sentence of most.
 const reasonWidth = 100
-
-// shellWords writes a command as one would type it.
-func shellWords(words []string) string {
-	typed := make([]string, len(words))
-	for i, w := range words {
-		if typed[i] = escape.Line(w); w == "" || strings.ContainsFunc(w, func(r rune) bool {
-			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./=:,@%+", r)
-		}) {
-			typed[i] = "'" + strings.ReplaceAll(typed[i], "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(typed, " ")
-}

@@ -59,21 +59,6 @@ func (f *Flags) joining(name string, command []string) []string {
 	return append(append(words, "--"), command...)
 }
 
-// plain are the characters that no shell changes.
-const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
-
-// shellLine returns words as a line for a shell.
-func shellLine(words []string) string {
-	var quoted []string
-	for _, w := range words {
-		if w == "" || strings.Trim(w, plain) != "" {
-			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-		quoted = append(quoted, w)
-	}
-	return strings.Join(quoted, " ")
-}
-
 // Spec returns the spec of a job that runs args, with its defaults. The error is Invalid with every
 // field error, each named by its flag.
 func (j *Join) Spec(args []string) (spec.Job, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/internal/escape"
 )
 
 // Launch holds the launcher flags that the submitting command itself handles.
@@ -32,7 +33,7 @@ func (l Launch) Here() error {
 	if l.Nodes.Min > 1 || (l.Nodes.Max > 1 && !l.Standalone) {
 		return errcode.Errorf(errcode.Invalid, `--nnodes %d:%d: a run with a server of its own has one node. For more, start on one machine a server for all, and then on every machine an agent; SECRET is any word, the same for all, and HOST where the server is:
   REGROUP_SECRET=SECRET regroup up --no-agent --listen 0.0.0.0:4222
-  REGROUP_SECRET=SECRET regroup agent --server nats://HOST:4222 %s`, l.Nodes.Min, l.Nodes.Max, shellLine(l.join))
+  REGROUP_SECRET=SECRET regroup agent --server nats://HOST:4222 %s`, l.Nodes.Min, l.Nodes.Max, escape.Shell(l.join))
 	}
 	return nil
 }
