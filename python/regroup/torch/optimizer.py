@@ -11,6 +11,7 @@ import torch
 
 from ..errors import InvalidArgumentError, RegroupError, UnsupportedError
 from .buckets import Reducer
+from .claims import claim
 from .compression import Compression
 from .process_sets import ProcessSet, group_of
 from .reductions import Adasum, Average, Sum
@@ -40,6 +41,7 @@ class _DistributedOptimizer:
         self._rg_entry = -1
         self._rg_synchronized = False
         self._rg_synchronize = True
+        claim(self._rg_parameters, "DistributedOptimizer")
         for i, p in enumerate(self._rg_parameters):
             p.register_post_accumulate_grad_hook(lambda _, i=i: self._rg_ready(i))
 

@@ -296,6 +296,18 @@ def case_misuse():
     )
 
 
+def case_two_that_reduce():
+    import regroup.torch as hvd
+
+    model = Given()
+    GradientAccumulator(model, 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    raises(InvalidArgumentError, lambda: hvd.DistributedOptimizer(optimizer, model.named_parameters()), "both reduce")
+    model = Given()
+    hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    raises(InvalidArgumentError, lambda: GradientAccumulator(model, 6), "the plain optimizer")
+
+
 def case_ranks_that_differ():
     if SIZE > 1:
         raises(

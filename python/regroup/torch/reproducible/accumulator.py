@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...errors import InvalidArgumentError, RegroupError, UnsupportedError
 from .. import replicas
+from ..claims import claim
 from . import fixed_point, norm
 from .buffers import Buffers
 from .dealing import Dealing
@@ -80,6 +81,7 @@ class GradientAccumulator:
         if not named:
             raise InvalidArgumentError("the model has no parameter that requires a gradient")
         self._names, self._parameters = [n for n, _ in named], [p for _, p in named]
+        claim(self._parameters, "GradientAccumulator")
         self._count, self._seed = micro_batches, seed
         if group is None and self._ddp is not None:
             group = self._ddp.process_group
@@ -118,10 +120,10 @@ class GradientAccumulator:
         """The numbers of the micro-batches that this rank computes in a step. All ranks call it with the same step. The
         loop must go to its end."""
         self._open(step)
+        self._agree()
         if self._inspection is not None:
             self._inspection.check_state(step)
         while True:
-            self._agree()
             self._adding = self._shifts()
             todo, self._seconds = self._dealing.share(self._ranks), 0.0
             inspection = self._inspection if self._adding is not None else None
@@ -285,7 +287,7 @@ class GradientAccumulator:
         for member, size in self._here if counts else ():
             before = self._now.get(member)
             self._now[member] = size if before is None else torch.maximum(before, size)
-        if counts and not self._here:
+        if not self._here:
             raise RegroupError(f"micro-batch {micro_batch} has made no gradient: call backward() in the loop")
         self._seconds += self._clock() - self._began
         self._buffers.ended(micro_batch if counts else None)
