@@ -73,21 +73,15 @@ type FailureKind string
 
 // Kinds of failures.
 const (
-	FailureCrash  FailureKind = "crash"  // it exited by itself: with a code other than 0, or without having reported done
-	FailureSignal FailureKind = "signal" // a signal ended it
-	FailureOOM    FailureKind = "oom"    // the kernel killed it for lack of memory
-	FailureLost   FailureKind = "lost"   // its node was lost, or its agent was restarted
-	FailureStart  FailureKind = "start"  // its node had not what it takes to start a process: memory, descriptors, disk
-	FailureHang   FailureKind = "hang"   // it made no step for too long, or did not rejoin when its generation was over
-	// FailureCorrupt: it computes something else than others do, see SilentCorruption.
-	FailureCorrupt FailureKind = "silent-corruption"
-	// FailureNoProgress: generations are lost before they commit a step, and no exit explains it.
-	FailureNoProgress FailureKind = "no-progress"
+	FailureCrash      FailureKind = "crash"             // it exited by itself: with a code other than 0, or without having reported done
+	FailureSignal     FailureKind = "signal"            // a signal ended it
+	FailureOOM        FailureKind = "oom"               // the kernel killed it for lack of memory
+	FailureLost       FailureKind = "lost"              // its node was lost, or its agent was restarted
+	FailureStart      FailureKind = "start"             // its node had not what it takes to start a process: memory, descriptors, disk
+	FailureHang       FailureKind = "hang"              // it made no step for too long, or did not rejoin when its generation was over
+	FailureCorrupt    FailureKind = "silent-corruption" // its results are not those of other workers
+	FailureNoProgress FailureKind = "no-progress"       // generations end before a step, and no exit says why
 )
-
-// SilentCorruption is the name of the exception of regroup.torch that ends a worker whose results
-// are not those of the others: its processor, GPU or memory is at fault.
-const SilentCorruption = "SilentCorruptionError"
 
 // JobFailureCounted records that the failure of a worker incarnation was counted. It is published
 // once for each, before the decision that follows. Planned exits are never counted, nor are the
