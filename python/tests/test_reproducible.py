@@ -246,6 +246,21 @@ class Jobs(unittest.TestCase):
                 self.assertEqual(alone, ends)
                 print(f"{backend or 'engine'}: {died} died, {again} micro-batches computed again", flush=True)
 
+    def test_a_worker_that_computes_wrongly(self):
+        """It is named as the cause, its slot gets no more work, and the others go on."""
+        with tempfile.TemporaryDirectory() as records:
+            env = {"RECORDS": records, "DEATHS": "0", "STEPS": "150", "BACKEND": "", "TRAINING": "convolutional"}
+            run = ["--recovery", "in-process", "--workers", "2:3", "--", *script("reproducible.py")]
+            with Job(*run, env={"WRONG": "1", **env}) as job:
+                job.wait()
+        self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
+        (incident,) = job.summary["incidents"][:1]
+        self.assertEqual("worker-failed", incident["cause"], job.output)
+        self.assertRegex(job.output, r"/1 died: regroup.errors.SilentCorruptionError: rank 1 has another result")
+        self.assertEqual([{0, 1, 2}, {0, 2}], [set(slots) for slots in job.pids()][:2], job.output)
+        self.assertNotIn(1, job.pids()[-1], job.output)
+        self.assertEqual(0, incident["steps_lost"], job.output)
+
     def test_workers_with_parts_of_the_model_die(self):
         """Dealt or not, by fully_shard: the weights are the same."""
         alone, _, _ = self.run_job("0", workers="1", TRAINING="characters", steps=60)

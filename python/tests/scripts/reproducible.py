@@ -3,6 +3,7 @@
 RECORDS is a folder in which each worker records the micro-batches that it has computed, and its death. DEATHS is how
 likely it is to kill itself at each of several places of a step, in a generation of more than one. BACKEND is that of
 torch.distributed, or empty for none; TRAINING one of tests.trainings; with SHARDED=1 its model is dealt to the ranks.
+WRONG is a slot whose gradients are wrong from step 20 on.
 """
 
 import os
@@ -37,12 +38,18 @@ def reach(_=None):
 def parts_of(model):
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(reach)
+    next(model.parameters()).register_hook(changed)
     optimizer = training.optimizer(model.parameters())
-    return {
-        "model": model,
-        "optimizer": optimizer,
-        "gradients": GradientAccumulator(model, training.micro_batches, seed=5),
-    }
+    how = {"witness": True, "optimizer": optimizer} if "WRONG" in os.environ else {}
+    gradients = GradientAccumulator(model, training.micro_batches, seed=5, **how)
+    return {"model": model, "optimizer": optimizer, "gradients": gradients}
+
+
+def changed(gradient):
+    """What the machine makes of a gradient."""
+    if os.environ.get("WRONG", "") != os.environ["REGROUP_SLOT"] or state.step < 20:
+        return gradient
+    return torch.cat([gradient.flatten()[:1] * 1.001, gradient.flatten()[1:]]).view_as(gradient)
 
 
 def build(fresh):
