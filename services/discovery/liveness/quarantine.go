@@ -114,7 +114,8 @@ func (h *History) beginQuarantine(r Rules, reason string, now time.Time) events.
 // failureCounted applies that the registry has counted a failure of a worker here.
 func (t *transition) failureCounted(b events.JobFailureCounted) {
 	v, r, slot := &t.s.View, t.m.Rules, b.Place.Slot
-	if v.State == "" || r.Failures <= 0 || slot < 0 || int(slot) >= v.Slots || slices.Contains(t.s.CountedWorkers, b.Worker) {
+	counts := r.Failures > 0 || b.Kind == events.FailureCorrupt
+	if v.State == "" || !counts || slot < 0 || int(slot) >= v.Slots || slices.Contains(t.s.CountedWorkers, b.Worker) {
 		return
 	}
 	at := t.in.Time
