@@ -19,10 +19,10 @@ from .histories import CHECK_EVERY, Cluster, Fault
 from .jobs import Job, example, script
 
 #: Random histories of each training.
-HISTORIES = int(os.environ.get("HISTORIES", "1000" if os.environ.get("EVERY_CASE") else "40"))
+HISTORIES = int(os.environ.get("HISTORIES", "1000" if os.environ.get("EVERY_CASE") else "20"))
 
 #: Faults that are tried.
-FAULTS = int(os.environ.get("FAULTS", "1000" if os.environ.get("EVERY_CASE") else "40"))
+FAULTS = int(os.environ.get("FAULTS", "1000" if os.environ.get("EVERY_CASE") else "20"))
 
 
 class FixedPoint(unittest.TestCase):
