@@ -37,7 +37,7 @@ labels = (samples[:, :5] * samples[:, 5:10]).argmax(1)
 
 
 def batch(step, micro_batch, size=16):
-    """The samples of a micro-batch, whoever computes it."""
+    """The samples of a micro-batch, on any rank."""
     first = (step * arguments.micro_batches + micro_batch) * size
     places = torch.arange(first, first + size) % len(samples)
     return samples[places], labels[places]

@@ -133,7 +133,7 @@ def digest_of(tensors: Iterable[torch.Tensor]) -> str:
 
 
 class Rank:
-    """A process that trains, dies, and begins anew, as it is told."""
+    """A process that trains, dies, and begins anew, as the test says."""
 
     def __init__(self, pipe: Any, trainings: Dict[str, Any]):
         self.pipe, self.trainings = pipe, trainings

@@ -1,4 +1,4 @@
-"""The same bits, whoever computes what."""
+"""The same bits, whichever rank computes what."""
 
 import collections
 import itertools

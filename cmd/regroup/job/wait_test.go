@@ -66,7 +66,7 @@ func TestWaitGivesUp(t *testing.T) {
 }
 
 // TestWaitForACondition: steps and workers are those of the moment, and a value is that of the
-// program. A job that ends before is told, with the code of what has happened.
+// program. A job that ends before is an error, with the code of what has happened.
 func TestWaitForACondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := world(t)

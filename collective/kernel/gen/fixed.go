@@ -66,12 +66,3 @@ func integersInHalves(i *isa) func(reg.VecVirtual) reg.VecVirtual {
 		return v
 	}
 }
-
-// constant64 fills a register with copies of bits.
-func (i *isa) constant64(bits uint64) reg.VecVirtual {
-	r, x, v := GP64(), XMM(), i.wide()
-	MOVQ(U64(bits), r)
-	VMOVQ(r, x)
-	VPBROADCASTQ(x, v)
-	return v
-}

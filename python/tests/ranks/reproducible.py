@@ -296,6 +296,46 @@ def case_misuse():
     )
 
 
+def case_several_backward_passes():
+    """Of two losses: what comes after a bucket could have been summed up is in the sum, too."""
+    model = Given(2)
+    accumulator = even(model, 6)
+    for step in range(4):
+        for m in accumulator.micro_batches(step):
+            model(torch.tensor([1.0, 2.0])).backward()
+            model(torch.tensor([10.0, float(m)])).backward()
+        assert model.weight.grad.tolist() == [11.0, 4.5], (step, model.weight.grad)
+    changes = even(Given(2), SIZE)
+
+    def once_more():
+        for step in range(2):
+            for _ in changes.micro_batches(step):
+                for _ in range(1 + step):
+                    (changes._parameters[0].sum() + changes._parameters[1].sum()).backward()
+
+    raises(RegroupError, once_more, "has come twice")
+
+
+def case_ddp_afterwards():
+    """DistributedDataParallel works as before outside of the loop."""
+    model = Given(1)
+    ddp = DistributedDataParallel(model, find_unused_parameters=True)
+    for _ in even(ddp, SIZE).micro_batches(0):
+        ddp(torch.tensor([1.0])).backward()
+    model.zero_grad()
+    ddp(torch.tensor([float(RANK)])).backward()
+    assert model.weight.grad.item() == (SIZE - 1) / 2, model.weight.grad
+
+
+def case_an_accumulator_without_a_group():
+    """It would leave each rank alone."""
+    from unittest import mock
+
+    with mock.patch.object(dist, "is_initialized", return_value=False):
+        early = GradientAccumulator(Given(), 6)
+    raises(InvalidArgumentError, lambda: next(early.micro_batches(0)), "make it after init_process_group")
+
+
 def case_two_that_reduce():
     import regroup.torch as hvd
 

@@ -9,17 +9,19 @@ import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ...errors import InvalidArgumentError, RegroupError, UnsupportedError
 from .. import replicas
 from ..claims import claim
+from ..world import world
 from . import fixed_point, norm
 from .buffers import Buffers
 from .dealing import Dealing
 from .inspection import Inspection, state_of
 from .randomness import seed_all, seed_of
-from .ranks import ranks_of
+from .ranks import Alone, ranks_of
 from .replicated import BUCKET_BYTES, ReplicatedTotals
 from .sharded import ShardedTotals
 from .witness import Checksum
@@ -36,7 +38,7 @@ class _Result(NamedTuple):
 
 class GradientAccumulator:
     """Accumulates the gradients of a step's micro-batches over all ranks, so that the result is the same to the bit
-    whatever number of ranks there is, and whoever computes which micro-batch::
+    whatever number of ranks there is, and whichever of them computes a micro-batch::
 
         gradients = GradientAccumulator(model, micro_batches=12, seed=1)
         for step in range(1000):
@@ -217,6 +219,10 @@ class GradientAccumulator:
                 f"{self._ranks.size} ranks for {self._count} micro-batches: each rank needs one at least; "
                 "micro_batches is the largest number of ranks that there may be, or a multiple of it"
             )
+        if isinstance(self._ranks, Alone) and (dist.is_initialized() or world.mode is not None):
+            raise InvalidArgumentError(
+                "the accumulator was made before there was a group: make it after init_process_group, follow or init"
+            )
         if self._inside and not self._dealing.changed(self._ranks):
             raise RegroupError("the loop over the micro-batches of the step before was left before its end")
         if self._completed is not None and step <= self._completed:
@@ -269,10 +275,14 @@ class GradientAccumulator:
             self._totals.begin(self._adding, counts)
         else:
             self._totals.begin(self._adding if counts else None, self._ranks if last else None)
-        if self._ddp is not None:
-            self._ddp.require_backward_grad_sync = self._ddp.require_forward_param_sync = False
+        self._ddp_syncs(False)
         self._began = self._clock()
         seed_all(seed_of(self._seed, step, micro_batch))
+
+    def _ddp_syncs(self, does: bool) -> None:
+        """Has DistributedDataParallel reduce gradients, and give all ranks the buffers of rank 0, or not."""
+        if self._ddp is not None:
+            self._ddp.require_backward_grad_sync = self._ddp.require_forward_param_sync = does
 
     def _arrived(self, member: int, size: torch.Tensor) -> None:
         """Notes the magnitude of a parameter's gradient."""
@@ -284,6 +294,7 @@ class GradientAccumulator:
 
     def _end(self, micro_batch: int, counts: bool = True) -> None:
         self._totals.end()
+        self._ddp_syncs(True)
         for member, size in self._here if counts else ():
             before = self._now.get(member)
             self._now[member] = size if before is None else torch.maximum(before, size)

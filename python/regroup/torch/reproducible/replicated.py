@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, RegroupError
 from . import fixed_point
 from .ranks import Ranks
 
@@ -55,14 +55,15 @@ class ReplicatedTotals:
         self.seen: Optional[Callable] = None  # called with the number of a parameter and its gradient
         self._added: List[Tuple[int, torch.Tensor]] = []  # what the micro-batch has added, by parameter
         self._open = False  # in a micro-batch
+        # Whether each gradient comes once in a micro-batch, so that it is whole when it comes; None = not known yet.
+        self._once: Optional[bool] = None
         self._next = 0  # the bucket whose sum is started next: all ranks start them in one order
         self._ranks: Optional[Ranks] = None  # in the last micro-batch of this rank: of the sums that are started
         members: List[int] = []
         size = 0
         for i in reversed(range(len(parameters))):
-            bytes_of, most = parameters[i].numel() * 8, (
-                bucket_bytes if self._buckets else min(bucket_bytes, FIRST_BYTES)
-            )
+            bytes_of = parameters[i].numel() * 8
+            most = bucket_bytes if self._buckets else min(bucket_bytes, FIRST_BYTES)
             if members and (size + bytes_of > most or parameters[i].device != parameters[members[0]].device):
                 self._add_bucket(members)
                 members, size = [], 0
@@ -88,13 +89,16 @@ class ReplicatedTotals:
         self._shifts, self._open = shifts, True
         for p in self._parameters:
             p.grad = None
-        self._ranks = ranks if shifts is not None else None
+        self._ranks = ranks if shifts is not None and self._once else None
         if ranks is not None:
             for bucket in self._buckets:
                 bucket.missing = set(bucket.members)
 
     def end(self) -> None:
         """Ends a micro-batch."""
+        if self._added:
+            several = len({member for member, _ in self._added}) < len(self._added)
+            self._once = not several and self._once is not False
         self._added.clear()
         self._open = False
 
@@ -129,6 +133,11 @@ class ReplicatedTotals:
             self._arrived(member, fixed_point.magnitude(gradient))
             return
         bucket = self._of[member]
+        if bucket.work is not None:
+            raise RegroupError(
+                f"the gradient of {self._names[member]} has come twice in a micro-batch, and never before: call "
+                "backward() as often in the first step as later"
+            )
         self._arrived(member, fixed_point.add(bucket.total(member, bucket.own), gradient, self._shifts[member]))
         if self._ranks is not None:
             bucket.missing.discard(member)
