@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 
@@ -25,7 +26,7 @@ def seed_of(seed: int, step: int, micro_batch: int) -> int:
 
 def seed_all(seed: int) -> None:
     """Seeds the generators of PyTorch on all devices, of Python, and of NumPy if it has been imported."""
-    if torch.cuda.is_available() and not torch.cuda.is_initialized() or torch.backends.mps.is_available():
+    if _others() or torch.cuda.is_available() and not torch.cuda.is_initialized():
         torch.manual_seed(seed)
     else:  # the same in a fiftieth of the time: manual_seed notes where it was called from
         torch.default_generator.manual_seed(seed)
@@ -35,3 +36,9 @@ def seed_all(seed: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+@functools.lru_cache(maxsize=None)  # once
+def _others() -> bool:
+    """Whether this machine has other devices with generators than GPUs of CUDA."""
+    return torch.backends.mps.is_available() or torch.xpu.is_available()
