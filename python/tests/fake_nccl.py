@@ -3,7 +3,8 @@ where groups begin and end. It connects when it is asked to, or in its first ope
 and its shutdown waits for that. What it does it says, as lines of a process.
 
 FAKE_ABORT: "gate:FILE" = until this FIFO was opened for writing; "sleep:SECONDS"; "fails". With
-FAKE_ABORT_RANK only the process that has this rank of three. FAKE_CONNECT is how long it takes to connect.
+FAKE_ABORT_RANK only the process that has this rank of three, and not one that was started in place of another.
+FAKE_CONNECT is how long it takes to connect.
 FAKE_APART: the next group begins when the one before has ended, as it did once; for comparison.
 FAKE_GPU: the models seem to be on a GPU; the start of CUDA lasts until this FIFO was opened for writing,
 in a process that was started in place of another one.
@@ -26,6 +27,7 @@ NAME = "fakenccl"
 
 _KIND, _, _ARGUMENT = os.environ.get("FAKE_ABORT", "").partition(":")
 _RANK = int(os.environ.get("FAKE_ABORT_RANK", "-1"))
+_FIRST = os.environ.get("REGROUP_ATTEMPT", "1") == "1"
 _CONNECT = float(os.environ.get("FAKE_CONNECT", "0"))
 
 
@@ -77,7 +79,7 @@ class FakeNCCL(c10d.Backend if features.PYTHON_BACKEND else dist.ProcessGroup): 
         self._aborted = True
         with self._lock:
             says("abort_begins", size=self._opts.group_size)
-            if _RANK < 0 or (self._opts.group_rank, self._opts.group_size) == (_RANK, 3):
+            if _RANK < 0 or (_FIRST and (self._opts.group_rank, self._opts.group_size) == (_RANK, 3)):
                 self._lasts()
             says("abort_ends", size=self._opts.group_size)
 
