@@ -174,7 +174,7 @@ class Rank:
                 self.training.loss(self.model, self.step, m).backward()
                 ask("computed", (self.step, m))
             if self.training.clip:
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip)
+                self.gradients.clip_grad_norm_(self.training.clip)
             self.optimizer.step()
             ask("stepped", self.step)
             self.step += 1

@@ -1,12 +1,23 @@
-"""Small trainings whose every part may show who has computed what: BatchNorm, dropout, momentum, clipping."""
+"""Small trainings on real data, whose every part may show who has computed what: BatchNorm, dropout, momentum, clipping.
+
+The digits are those of MNIST that the examples use, the characters those of the licence.
+"""
 
 from __future__ import annotations
 
 import functools
+import gzip
+import os
 from typing import Any, Callable, Iterable, NamedTuple, Tuple
 
 import torch
 from torch import nn
+
+#: The repository.
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+#: Characters of a passage.
+LENGTH = 16
 
 
 class Training(NamedTuple):
@@ -28,30 +39,49 @@ def data(step: int, micro_batch: int) -> torch.Generator:
     return torch.Generator().manual_seed(step * 1000 + micro_batch)
 
 
+@functools.lru_cache(maxsize=None)  # once
+def digits() -> Tuple[torch.Tensor, torch.Tensor]:
+    """Ten thousand pictures of 28 x 28 pixels, and what they show."""
+
+    def content(name: str, head: int) -> torch.Tensor:
+        with gzip.open(os.path.join(TOP, "examples", "mnist", "data", f"train-{name}-ubyte.gz")) as f:
+            return torch.frombuffer(bytearray(f.read()[head:]), dtype=torch.uint8)
+
+    return content("images-idx3", 16).view(-1, 1, 28, 28), content("labels-idx1", 8).long()
+
+
 def convolutional() -> nn.Module:
     torch.manual_seed(0)
     layers = (
-        nn.Conv2d(1, 6, 3, stride=2),
+        nn.Conv2d(1, 6, 5, stride=4),
         nn.BatchNorm2d(6),
         nn.ReLU(),
         nn.Dropout(0.2),
         nn.Flatten(),
-        nn.Linear(54, 10),
+        nn.Linear(216, 10),
     )
     return nn.Sequential(*layers)
 
 
 def digits_loss(model: nn.Module, step: int, micro_batch: int) -> torch.Tensor:
-    g = data(step, micro_batch)
-    y = torch.randint(10, (5,), generator=g)
-    x = torch.randn(5, 1, 8, 8, generator=g) + y.view(-1, 1, 1, 1) * 0.3
-    return nn.functional.cross_entropy(model(x), y)
+    pictures, labels = digits()
+    some = torch.randint(len(labels), (8,), generator=data(step, micro_batch))
+    return nn.functional.cross_entropy(model(pictures[some] / 255), labels[some])
+
+
+@functools.lru_cache(maxsize=None)  # once
+def text() -> Tuple[torch.Tensor, int]:
+    """The characters of a text as numbers, and how many kinds there are."""
+    with open(os.path.join(TOP, "LICENSE"), encoding="utf-8") as f:
+        written = f.read()
+    kinds = sorted(set(written))
+    return torch.tensor([kinds.index(c) for c in written]), len(kinds)
 
 
 class Characters(nn.Module):
-    """A transformer over characters, of one block."""
+    """A GPT over characters, of one block."""
 
-    def __init__(self, kinds: int = 17, width: int = 16, length: int = 12):
+    def __init__(self, kinds: int, width: int = 16, length: int = LENGTH):
         super().__init__()
         self.token, self.place = nn.Embedding(kinds, width), nn.Embedding(length, width)
         self.block = nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.1, batch_first=True, norm_first=True)
@@ -66,11 +96,13 @@ class Characters(nn.Module):
 
 def characters() -> nn.Module:
     torch.manual_seed(0)
-    return Characters()
+    return Characters(text()[1])
 
 
 def characters_loss(model: nn.Module, step: int, micro_batch: int) -> torch.Tensor:
-    x = torch.randint(17, (3, 13), generator=data(step, micro_batch))
+    numbers, _ = text()
+    starts = torch.randint(len(numbers) - LENGTH, (3, 1), generator=data(step, micro_batch))
+    x = numbers[starts + torch.arange(LENGTH + 1)]
     return nn.functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
 
 
