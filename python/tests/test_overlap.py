@@ -117,8 +117,8 @@ class Overlap(unittest.TestCase):
     def test_an_abort_that_never_ends(self):
         """Its process says so, and is replaced; the others go on in theirs."""
         gate = Gate(self)
-        job = self.start(gate, FAKE_ABORT="gate:" + gate.path, FAKE_ABORT_RANK="2", ENDS="1")
-        job.until(r"StuckError: the group of a generation that is over has not ended within 1 s")
+        job = self.start(gate, FAKE_ABORT="gate:" + gate.path, FAKE_ABORT_RANK="2", ENDS="5")
+        job.until(r"StuckError: the group of a generation that is over has not ended within 5 s")
         job.until(r"\bsteps at=\S+ pid=\d+ rank=2 size=3 (?s:.*)StuckError(?s:.*)\bsteps at=\S+ pid=\d+ rank=2 size=3 ")
         gate.end()
         self.finished(job)
