@@ -151,6 +151,7 @@ var layers = []layer{
 	{"collective/...", []string{"collective/..."}, []string{"golang.org/x/sys", "golang.org/x/sync/semaphore"}, nil, "training traffic never depends on the control plane"},
 	{"elastic", []string{"collective/...", "elastic/checkpoint", "elastic/internal/...", "elastic/reshard", "elastic/samples", "elastic/shards", "elastic/statesync", "internal/wait", "internal/workerprotocol"}, nil, nil, "a worker has no NATS credentials"},
 	{"elastic/samples", []string{"internal/workerprotocol"}, nil, append([]string{"encoding/json"}, pureStd...), "every rank computes the same order"},
+	{"elastic/reproducible", []string{"collective", "collective/kernel", "elastic", "elastic/samples"}, nil, nil, "programs use it as they use elastic"},
 	{"elastic/reshard", nil, nil, pureStd, "every member computes the same plan"},
 	{"elastic/shards", []string{"collective", "elastic/checkpoint", "elastic/internal/pages", "elastic/reshard", "elastic/statesync"}, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it moves state that it does not understand"},
 	{"elastic/statesync", []string{"collective", "collective/kernel", "elastic/checkpoint", "elastic/internal/pages", "internal/wait"}, []string{"github.com/zeebo/xxh3"}, nil, "it moves state that it does not understand"},

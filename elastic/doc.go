@@ -37,7 +37,8 @@
 //
 // A step takes the same samples at every world size: Session.Next deals them evenly,
 // Session.NextMicro in micro-batches of one size, and each sample has the same weight.
-// ElasticSampler is for programs whose ranks have batches of their own.
+// ElasticSampler is for programs whose ranks have batches of their own. Package reproducible makes
+// gradients whose bits do not depend on who computes what, so that no step is made twice.
 //
 // The model is that of Horovod Elastic (State, commit, restore, sync), except where that loses
 // samples: the order of an epoch does not depend on the world size, a short batch is not padded,

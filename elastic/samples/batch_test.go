@@ -21,6 +21,18 @@ func TestMicroBatchesAreTheSameInEveryWorld(t *testing.T) {
 			whole := one.NextMicro(global, micro, 0, 1)
 			var dealt [][]int
 			plan := MicroBatches(whole.Total, micro, world)
+			if whole.MicroBatches() != len(whole.Micro) || whole.MicroSize() != micro {
+				r.Fatalf("%d micro-batches of %d, want %d of %d", whole.MicroBatches(), whole.MicroSize(), len(whole.Micro), micro)
+			}
+			for m := range len(whole.Micro) + 1 {
+				var want []int
+				if m < len(whole.Micro) {
+					want = whole.Micro[m]
+				}
+				if got := whole.MicroBatch(m); !slices.Equal(got, want) {
+					r.Fatalf("micro-batch %d of any rank is %v, want %v", m, got, want)
+				}
+			}
 			for rank := range world {
 				b := many.NextMicro(global, micro, rank, world)
 				if len(b.Micro) != plan[rank] || b.Total != whole.Total || b.Last != whole.Last {

@@ -55,6 +55,7 @@ func (s *Sampler) Next(globalBatch, rank, world int) Batch {
 func (s *Sampler) NextMicro(globalBatch, microBatch, rank, world int) Batch {
 	microBatch = max(microBatch, 1)
 	b := s.deal(globalBatch, uint64(microBatch), rank, world)
+	b.size, b.order = microBatch, s.order
 	for i := 0; i < len(b.Indices); i += microBatch {
 		b.Micro = append(b.Micro, b.Indices[i:min(i+microBatch, len(b.Indices))])
 	}
@@ -105,10 +106,41 @@ type Batch struct {
 	Last    bool     // it is the last batch of its epoch; unset for an ElasticSampler's batch
 	at      Cursor   // where it begins
 	share   *inShare // of an ElasticSampler; nil = of a Sampler
+
+	size  int         // of a micro-batch of NextMicro; 0 = it is not of NextMicro
+	order permutation // of the epoch, with size
 }
 
 // Elastic reports whether the batch is of an ElasticSampler.
 func (b Batch) Elastic() bool { return b.share != nil }
+
+// MicroSize is the number of samples of a micro-batch of NextMicro, of which the last one may have
+// less; 0 = the batch is not of NextMicro.
+func (b Batch) MicroSize() int { return b.size }
+
+// MicroBatches is the number of micro-batches of a batch of NextMicro over all ranks.
+func (b Batch) MicroBatches() int {
+	if b.size == 0 || b.Total == 0 {
+		return 0
+	}
+	return 1 + (b.Total-1)/b.size
+}
+
+// MicroBatch returns the samples of micro-batch m of those of all ranks, of a batch of NextMicro:
+// they do not depend on the world, so that any rank can compute them. Outside 0 to
+// b.MicroBatches()-1 there is none. A rank that computes others than its own gives
+// Session.Consume what it has computed, in Indices.
+func (b Batch) MicroBatch(m int) []int {
+	if m < 0 || m >= b.MicroBatches() {
+		return nil
+	}
+	first := m * b.size
+	indices := make([]int, min(b.size, b.Total-first))
+	for i := range indices {
+		indices[i] = int(b.order.at(b.at.Position + uint64(first+i)))
+	}
+	return indices
+}
 
 // Left is the number of samples that follow the batch in this rank's share; 0 for a Sampler's.
 func (b Batch) Left() uint64 {

@@ -1,0 +1,46 @@
+// Package reproducible makes gradients whose bits do not depend on how many workers there are, or
+// on who died when: a training ends with the same weights, to the bit, whatever happens to its
+// members. Nothing is computed twice but the micro-batches that only a dead member had.
+//
+//	state := elastic.NewState(samples.NewSampler(60000, seed))
+//	elastic.Tensor(state, "weights", weights)
+//	gradients := reproducible.New(state, "gradients", len(weights), 1)
+//	mean := make([]float32, len(weights)+1)
+//	err := elastic.Run(ctx, options, state, func(ctx context.Context, s *elastic.Session) error {
+//		for s.Epoch() < epochs {
+//			b := s.NextMicro(64, 16)
+//			err := gradients.Average(ctx, s, b, mean, func(m int, indices []int, mean []float32) error {
+//				mean[len(weights)] = backward(indices, mean[:len(weights)]) // the loss
+//				return nil
+//			})
+//			if err != nil {
+//				return err
+//			}
+//			reproducible.ClipNorm(mean[:len(weights)], 1)
+//			update(weights, mean)
+//			if err := s.Commit(ctx); err != nil {
+//				return err
+//			}
+//		}
+//		return nil
+//	})
+//
+// Sums of floats depend on their order, those of integers do not. Each micro-batch's gradient
+// becomes integers of 64 bits, g * 2^shift rounded to nearest, which are added up on each rank and
+// then over all. The shift of a part comes from the largest gradient that it had in the step
+// before, which is part of the state, and leaves room for 4096 times as much.
+//
+//	a step      each rank adds up its micro-batches ──► greatest magnitudes ──► sum ──► mean
+//	a loss      those who are left keep what they have added up; the first Average of the next
+//	            generation says what is there, deals out the rest, also to newcomers, and goes on
+//	a step whose gradients have grown more than 4096 times, or of which fewer than 24 bits are left,
+//	            is seen by all ranks, which compute its micro-batches again with the new shift
+//
+// What a program must do for it: compute a micro-batch's gradient from the state and the
+// micro-batch alone, with the same bits on every rank (one kind of processor), and commit after
+// each step. Where it commits less often, the bits are the same too, but steps since the commit are
+// made again, as always.
+//
+// What this package does not do: give slow ranks less, find ranks that compute wrongly, or leave
+// the parts of a gradient with different ranks. Package regroup.torch.reproducible for Python does.
+package reproducible
