@@ -163,7 +163,7 @@ var layers = []layer{
 	{"elastic/checkpoint", []string{"elastic/reshard"}, []string{"github.com/zeebo/xxh3", "golang.org/x/sync/errgroup"}, nil, "it is about files only"},
 	{"elastic/elastictest", []string{"collective/inproc", "internal/workerprotocol"}, nil, nil, "tests of elastic itself import it"},
 	{"deploy/systemd", nil, nil, []string{"embed"}, "it has files, nothing else"},
-	{"examples/...", []string{"collective/...", "elastic", "elastic/samples", "examples/..."}, nil, nil, "people copy it"},
+	{"examples/...", []string{"collective/...", "elastic", "elastic/reproducible", "elastic/samples", "examples/..."}, nil, nil, "people copy it"},
 }
 
 // concurrent packages are the only ones in which goroutines begin, by a go statement, a group's Go

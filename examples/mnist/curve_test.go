@@ -21,11 +21,14 @@ type fleet struct {
 	t           *testing.T
 	hub         *elastictest.Hub
 	train, test digits
-	onStep      func(name string, s *elastic.Session) // may be nil
+	config      config
+	onStep      func(name string, s *elastic.Session)            // may be nil
+	onMicro     func(name string, s *elastic.Session, micro int) // likewise
 
 	mu      sync.Mutex
 	losses  bytes.Buffer // of rank 0 of each generation, in order
 	results []results    // of the workers that were not killed
+	hashes  []string     // likewise
 	wait    sync.WaitGroup
 }
 
@@ -37,10 +40,13 @@ func (f *fleet) Write(b []byte) (int, error) {
 }
 
 func (f *fleet) start(name string) {
-	tr := newTrainer(config{epochs: 2, batch: 64, micro: 16, commitEvery: 7, rate: 0.05, seed: 1}, f.train, f.test, io.Discard)
+	tr := newTrainer(f.config, f.train, f.test, io.Discard)
 	tr.losses = f
 	if f.onStep != nil {
 		tr.beforeStep = func(s *elastic.Session) { f.onStep(name, s) }
+	}
+	if f.onMicro != nil {
+		tr.afterMicro = func(s *elastic.Session, m int) { f.onMicro(name, s, m) }
 	}
 	ctx, transport := f.hub.Start(f.t, name)
 	f.wait.Go(func() {
@@ -55,7 +61,7 @@ func (f *fleet) start(name string) {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.results = append(f.results, tr.results)
+		f.results, f.hashes = append(f.results, tr.results), append(f.hashes, tr.hash())
 	})
 }
 
@@ -64,6 +70,7 @@ func (f *fleet) start(name string) {
 func curve(t *testing.T, train, test digits, n int, prepare func(f *fleet)) ([]float64, results) {
 	t.Helper()
 	f := &fleet{t: t, hub: elastictest.New(t, n), train: train, test: test}
+	f.config = config{epochs: 2, batch: 64, micro: 16, commitEvery: 7, rate: 0.05, seed: 1}
 	if prepare != nil {
 		prepare(f)
 	}

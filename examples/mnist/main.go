@@ -10,8 +10,14 @@
 // elastic are in train.go.
 //
 // A step takes 64 samples in every world, in micro-batches of 16 that are distributed over the
-// workers, so the loss does not depend on their number or failures. When all of them die at once,
-// it goes on from its checkpoint.
+// workers, so the loss does not depend on their number or failures, but for rounding. When all of
+// them die at once, it goes on from its checkpoint.
+//
+// With -reproducible not even a bit of the weights depends on the workers. It prints a hash of them
+// in the end, which is the same for both:
+//
+//	mnist -reproducible
+//	regroup run --workers 2:4 --recovery in-process -- mnist -reproducible
 package main
 
 import (
@@ -34,6 +40,7 @@ type config struct {
 	seed                              uint64
 	data                              string
 	stepTime                          time.Duration
+	reproducible                      bool
 }
 
 func main() {
@@ -54,9 +61,13 @@ func run() (err error) {
 	flag.StringVar(&c.data, "data", "", "folder with the four IDX files; empty = those in the binary")
 	losses := flag.String("losses", "", "file to which rank 0 writes the loss of each step")
 	flag.DurationVar(&c.stepTime, "step-time", 0, "make a step last at least so long, so that people can watch")
+	flag.BoolVar(&c.reproducible, "reproducible", false, "the same weights, to the bit, whatever happens to the workers; commits after each step")
 	flag.Parse()
 	if c.epochs < 1 || c.batch < 1 || c.micro < 1 || c.commitEvery < 1 || c.rate <= 0 {
 		return fmt.Errorf("-epochs, -batch, -micro, -commit-every and -lr must be positive")
+	}
+	if c.reproducible { // or steps after the commit would be made again
+		c.commitEvery = 1
 	}
 	train, test, err := load(c.data)
 	if err != nil {
@@ -81,6 +92,9 @@ func run() (err error) {
 		return nil // the result is incomplete on this rank
 	} else if err != nil {
 		return err
+	}
+	if c.reproducible && t.rank == 0 {
+		fmt.Println("weights", t.hash())
 	}
 	return samples.CheckLedger(t.state.Ledger())
 }

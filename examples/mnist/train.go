@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/regroup-io/regroup/collective"
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/reproducible"
 	"github.com/regroup-io/regroup/elastic/samples"
 )
 
@@ -23,9 +26,12 @@ type trainer struct {
 	velocity          []float32
 	grads             []float32 // the gradients, followed by the loss
 	mean              samples.Mean
+	gradients         *reproducible.Accumulator // used instead of mean with -reproducible; else nil
 	results           results
 	state             *elastic.State
-	beforeStep        func(s *elastic.Session) // test hook; may be nil
+	rank              int                                 // in the last generation
+	beforeStep        func(s *elastic.Session)            // test hook; may be nil
+	afterMicro        func(s *elastic.Session, micro int) // likewise
 }
 
 // results are the printed figures.
@@ -43,11 +49,15 @@ func newTrainer(c config, training, testing digits, out io.Writer) *trainer {
 	elastic.Tensor(t.state, "weights", t.model.weights)
 	elastic.Tensor(t.state, "velocity", t.velocity)
 	t.state.Object("results", &t.results)
+	if c.reproducible { // each layer is scaled alone
+		t.gradients = reproducible.New(t.state, "gradients", atB1, atW2-atB1, atB2-atW2, parameters-atB2, 1)
+	}
 	return t
 }
 
 // train runs from the current state to the last epoch. It is called again in every generation.
 func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
+	t.rank = s.Rank
 	s.Report(t.metrics())
 	for s.Epoch() < uint64(t.epochs) {
 		pace := time.After(t.stepTime)
@@ -81,14 +91,7 @@ func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 
 // step trains on this worker's share of one batch.
 func (t *trainer) step(ctx context.Context, s *elastic.Session, b samples.Batch) error {
-	err := t.mean.Of(b, t.grads, func(indices []int, grads []float32) error {
-		grads[parameters] = float32(t.model.backward(t.training, indices, grads[:parameters]))
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := s.AverageGradients(ctx, b, t.grads); err != nil {
+	if err := t.average(ctx, s, b); err != nil {
 		return err
 	}
 	t.results.Loss = float64(t.grads[parameters])
@@ -98,6 +101,37 @@ func (t *trainer) step(ctx context.Context, s *elastic.Session, b samples.Batch)
 		t.model.weights[i] = w - rate*t.velocity[i]
 	}
 	return nil
+}
+
+// average makes grads the mean over the samples of the batch of all workers.
+func (t *trainer) average(ctx context.Context, s *elastic.Session, b samples.Batch) error {
+	backward := func(indices []int, mean []float32) {
+		mean[parameters] = float32(t.model.backward(t.training, indices, mean[:parameters]))
+	}
+	if t.gradients != nil {
+		return t.gradients.Average(ctx, s, b, t.grads, func(m int, indices []int, mean []float32) error {
+			backward(indices, mean)
+			if t.afterMicro != nil {
+				t.afterMicro(s, m)
+			}
+			return nil
+		})
+	}
+	err := t.mean.Of(b, t.grads, func(indices []int, mean []float32) error {
+		backward(indices, mean)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.AverageGradients(ctx, b, t.grads)
+}
+
+// hash names the bits of the weights.
+func (t *trainer) hash() string {
+	h := sha256.New()
+	_ = binary.Write(h, binary.LittleEndian, t.model.weights) // a hash takes everything
+	return fmt.Sprintf("%x", h.Sum(nil)[:8])
 }
 
 // evaluate measures the accuracy: each worker reads a part of the test pictures.
