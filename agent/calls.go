@@ -66,6 +66,9 @@ func (a *Agent) calls() workerapi.Calls {
 		Span: func(w string, r workerprotocol.SpanReport) error {
 			return put(worker.WorkerSpanned{Worker: ident.Incarnation(w), Report: r})
 		},
+		Hash: func(w string, r workerprotocol.HashReport) error {
+			return put(worker.WorkerHashed{Worker: ident.Incarnation(w), Report: r})
+		},
 		Peer: a.peer, Checkpoint: a.checkpoint, Preempt: a.preempt, Environment: a.takeEnvironment,
 	}
 }

@@ -84,6 +84,7 @@ func Catalog() []Entry {
 
 		entry[WorkerStarted](ClassFact, agent, to(reg), "a process was started"),
 		entry[WorkerReady](ClassFact, agent, to(reg, rdzv), "a worker made its first good step in a generation; without the SDK: its process runs, and again with its first reported step"),
+		entry[WorkerHashed](ClassFact, agent, to(reg), "a worker has hashed the state of the training"),
 		entry[WorkerDone](ClassFact, agent, to(reg), "a worker reports its work complete"),
 		entry[WorkerExited](ClassFact, agent, to(reg, rdzv), "the end of a process"),
 
@@ -171,6 +172,7 @@ func (RoundParticipantsSet) Type() Type { return "dev.regroup.round.participants
 func (RoundClosed) Type() Type          { return "dev.regroup.round.closed.v1" }
 func (WorkerStarted) Type() Type        { return "dev.regroup.worker.started.v1" }
 func (WorkerReady) Type() Type          { return "dev.regroup.worker.ready.v1" }
+func (WorkerHashed) Type() Type         { return "dev.regroup.worker.hashed.v1" }
 func (WorkerDone) Type() Type           { return "dev.regroup.worker.done.v1" }
 func (WorkerExited) Type() Type         { return "dev.regroup.worker.exited.v1" }
 func (IncidentOpened) Type() Type       { return "dev.regroup.incident.opened.v1" }

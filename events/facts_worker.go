@@ -37,10 +37,18 @@ type WorkerReady struct {
 type WorkerDone struct {
 	tables.WorkerRef
 	Step    uint64             `json:"step"`
-	Ledger  Ledger             `json:"ledger"`
+	Ledger  tables.Ledger      `json:"ledger"`
 	Metrics map[string]float64 `json:"metrics,omitempty" bound:"names"`
 	// MetricSteps holds the step of each metric, if that is not Step.
 	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
+}
+
+// WorkerHashed records the hash of a training's state, as one worker has found it for all.
+type WorkerHashed struct {
+	tables.WorkerRef
+	tables.StateHash
+	Tensors map[string]string   `json:"tensors,omitempty" bound:"names"` // those of its tensors, or groups of them, by name
+	Dealt   []tables.DealtSteps `json:"dealt,omitempty" bound:"epochs"`  // the steps since the hash before
 }
 
 // WorkerExited records the end of a process (SUCCESS or FAILURE).

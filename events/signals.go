@@ -58,7 +58,7 @@ type Progress struct {
 	// MetricSteps are the steps after which metrics were reported, if they differ from Step.
 	MetricSteps map[string]uint64 `json:"metric_steps,omitempty" bound:"names"`
 	Reported    map[string]Metric `json:"-"`                // set by the receiving replica: of all ranks together
-	Ledger      *Ledger           `json:"ledger,omitempty"` // as of the last commit, when it has changed
+	Ledger      *tables.Ledger    `json:"ledger,omitempty"` // as of the last commit, when it has changed
 	Commit      *tables.Commit    `json:"commit,omitempty"`
 	Slowest     *Straggler        `json:"slowest,omitempty"` // of this generation, as far as this worker knows
 	// Waited is the part of its time of late, 0 to 1, in which it waited for others; nil = unknown.

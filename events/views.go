@@ -237,7 +237,8 @@ type JobView struct {
 	// Of Generation, from the same signal as Step; nil = the ranks are about equally fast.
 	Slowest    *Straggler         `json:"slowest,omitempty"`
 	Redundancy *Redundancy        `json:"redundancy,omitempty"` // until the job ends; nil = nothing was reported
-	Ledger     Ledger             `json:"ledger"`
+	Ledger     tables.Ledger      `json:"ledger"`
+	StateHash  *tables.StateHash  `json:"state_hash,omitempty"`  // the newest; nil = the program has found none
 	Metrics    map[string]float64 `json:"metrics,omitempty"`     // of the worker that reported the work complete
 	Reported   map[string]Metric  `json:"reported,omitempty"`    // the newest reported values, stored with Step
 	Dropped    uint64             `json:"dropped,omitempty"`     // lines of ended workers' output that are not in the log

@@ -111,6 +111,12 @@ type WorkerSpanned struct {
 	Report workerprotocol.SpanReport
 }
 
+// WorkerHashed is a worker's call of hash.
+type WorkerHashed struct {
+	Worker ident.Incarnation
+	Report workerprotocol.HashReport
+}
+
 // JoinAnswered is the result of SendJoin. Refused is empty if the answer is valid.
 type JoinAnswered struct {
 	Worker  ident.Incarnation

@@ -171,6 +171,12 @@ func (p *player) fact(b events.Body) string {
 			s += fmt.Sprintf(", from checkpoint %s step %d", c.Generation, c.Step)
 		}
 		return s
+	case events.WorkerHashed:
+		again := "unknown"
+		if n := b.Dealt[0].Again; n != nil {
+			again = fmt.Sprint(*n)
+		}
+		return fmt.Sprintf("hashed %s %s step %d %s %v, ranks %v, again %s", p.name(b.Incarnation), b.Generation, b.Step, b.Hash, b.Tensors, b.Dealt[0].Ranks, again)
 	case events.WorkerDone:
 		return fmt.Sprintf("done %s %s step %d", p.name(b.Incarnation), b.Generation, b.Step)
 	case events.WorkerExited:

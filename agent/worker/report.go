@@ -8,6 +8,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/events/tracing"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -100,6 +101,19 @@ func (in WorkerFinished) apply(t *transition) {
 	t.publish(w, done, tracing.JobTrace(j.launch.Job))
 }
 
+func (in WorkerHashed) apply(t *transition) {
+	r := in.Report
+	j, w := t.s.find(in.Worker)
+	if w == nil || !w.alive() || r.Generation != 0 && uint64(w.ref.Generation) != r.Generation {
+		return
+	}
+	b := events.WorkerHashed{WorkerRef: w.ref, StateHash: tables.StateHash{Step: r.Step, Hash: r.Hash}, Tensors: r.Tensors}
+	for _, d := range r.Dealt {
+		b.Dealt = append(b.Dealt, tables.DealtSteps{First: d.First, Last: d.Last, Generation: ident.Generation(d.Generation), Ranks: d.Ranks, Again: d.Again})
+	}
+	t.publish(w, b, tracing.JobTrace(j.launch.Job))
+}
+
 func stepOf(reported *uint64, step uint64) uint64 {
 	if reported != nil {
 		return *reported
@@ -164,13 +178,13 @@ func (t *transition) sendProgress(w *incarnation) {
 
 // ledger converts a worker's ledger. One that exceeds the limit cannot be published, and a
 // truncated one would be wrong: it counts as none.
-func ledger(l workerprotocol.Ledger) events.Ledger {
+func ledger(l workerprotocol.Ledger) tables.Ledger {
 	if len(l.Epochs) > limits.Epochs.Max {
-		return events.Ledger{}
+		return tables.Ledger{}
 	}
-	out := events.Ledger{Samples: l.Samples}
+	out := tables.Ledger{Samples: l.Samples}
 	for _, e := range l.Epochs {
-		out.Epochs = append(out.Epochs, events.LedgerEpoch(e))
+		out.Epochs = append(out.Epochs, tables.LedgerEpoch(e))
 	}
 	return out
 }

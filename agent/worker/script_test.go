@@ -158,6 +158,16 @@ func (p *player) command(f []string) {
 		p.step(WorkerCommitted{id, r})
 	case "done":
 		p.step(WorkerFinished{id, workerprotocol.DoneReport{Generation: uint64(a.num("gen")), Step: uint64(a.num("step"))}})
+	case "hash": // hash w1 gen=2 step=9
+		again := uint64(2)
+		r := workerprotocol.HashReport{
+			Generation: uint64(a.num("gen")), Step: uint64(a.num("step")), Hash: "0a1b", Tensors: map[string]string{"fc.weight": "c3"},
+			Dealt: []workerprotocol.DealtSteps{{First: 1, Last: 9, Generation: 1, Ranks: []int{0, 0, 1}, Again: &again}},
+		}
+		if err := r.Check(); err != nil {
+			p.t.Fatal(f, err)
+		}
+		p.step(WorkerHashed{id, r})
 	case "span": // span w1 gen=2 ends age=600 ms=550
 		name := workerprotocol.SpanGroupConnects
 		if a.has("ends") {

@@ -99,7 +99,7 @@ type incarnation struct {
 	commit          tables.Commit     // newest one reported
 	progressPending bool              // progress is to be sent
 	sentAt          time.Time
-	ledger          events.Ledger  // last one sent
+	ledger          tables.Ledger  // last one sent
 	heldExit        *ProcessExited // by a SIGTERM of others: held until it is clear whether the node departs
 	heldAt          time.Time
 

@@ -31,6 +31,7 @@ func (s *Server) handler(own bool) http.Handler {
 		workerprotocol.PathCommit:      {http.MethodPost, accept(http.StatusNoContent, calls.Commit)},
 		workerprotocol.PathDone:        {http.MethodPost, accept(http.StatusNoContent, calls.Done)},
 		workerprotocol.PathSpan:        {http.MethodPost, accept(http.StatusNoContent, calls.Span)},
+		workerprotocol.PathHash:        {http.MethodPost, accept(http.StatusNoContent, calls.Hash)},
 		workerprotocol.PathCheckpoint:  {http.MethodPost, accept(http.StatusNoContent, calls.Checkpoint)},
 		workerprotocol.PathPreempt:     {http.MethodPost, accept(http.StatusAccepted, calls.Preempt)},
 		workerprotocol.PathEnvironment: {http.MethodPost, accept(http.StatusNoContent, calls.Environment)},
@@ -60,7 +61,7 @@ func (s *Server) handler(own bool) http.Handler {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit, done, span, checkpoint, preempt and environment", r.URL.Path))
+		refuse(w, refusal(http.StatusNotFound, "not_found", "there is no %s: the worker API has /v1/join, changes, peers, report, commit, done, span, hash, checkpoint, preempt and environment", r.URL.Path))
 	})
 	return mux
 }

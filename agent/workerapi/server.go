@@ -30,6 +30,7 @@ type Calls struct {
 	Commit func(worker string, r workerprotocol.CommitReport) error
 	Done   func(worker string, r workerprotocol.DoneReport) error
 	Span   func(worker string, r workerprotocol.SpanReport) error
+	Hash   func(worker string, r workerprotocol.HashReport) error
 	// Checkpoint grants the space for a checkpoint, or says why there is none.
 	Checkpoint func(worker string, r workerprotocol.CheckpointRequest) error
 	// Preempt is called with the notice that this node will be taken away. It is from no worker.

@@ -84,7 +84,7 @@ func newRoot() (*cobra.Command, error) {
 func arrange(root *cobra.Command) {
 	for _, g := range []struct{ title, names string }{
 		{"Run a job", "run torchrun horovodrun submit plan demo"},
-		{"Look at jobs", "ls top status explain logs events metrics timeline trace wait dashboard"},
+		{"Look at jobs", "ls top status explain logs events metrics timeline trace verify wait dashboard"},
 		{"Change jobs", "scale close stop rm"},
 		{"Operate", "up agent serve service init backup restore auth node checkpoint webhook health doctor"},
 		{"More", "docs context config completion version help"},

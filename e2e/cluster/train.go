@@ -16,6 +16,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Unlimited is the most failures that a job may have: faults are intended.
@@ -122,10 +123,10 @@ func (r *Run) Ends(ctx context.Context) (*record.History, record.Account, error)
 }
 
 // ledger checks the ledger that the job has committed.
-func (r *Run) ledger(l events.Ledger) error {
+func (r *Run) ledger(l tables.Ledger) error {
 	var want, total uint64
 	for i := range uint64(r.Samples) {
-		want += events.SampleHash(i)
+		want += tables.SampleHash(i)
 	}
 	for _, e := range l.Epochs {
 		total += e.Count

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
 
@@ -153,7 +153,7 @@ func (g *group) advance() {
 	for r := range uint64(g.world) { // uneven shares; the reduction adds up what each has consumed
 		share := ledger{}
 		for i := from + n*r/uint64(g.world); i < from+n*(r+1)/uint64(g.world); i++ {
-			share.add(ledger{count: 1, sum: events.SampleHash(g.job.sample(g.state.epoch, i))})
+			share.add(ledger{count: 1, sum: tables.SampleHash(g.job.sample(g.state.epoch, i))})
 		}
 		g.open.add(share)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/regroup-io/regroup/events/cloudevent"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/spec"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // jobRun is one job as its users and its workers see it.
@@ -101,7 +102,7 @@ func gcd(a, b uint64) uint64 {
 func (j *jobRun) total() ledger {
 	l := ledger{count: j.spec.Data.Samples}
 	for i := range j.spec.Data.Samples {
-		l.sum += events.SampleHash(i)
+		l.sum += tables.SampleHash(i)
 	}
 	return l
 }

@@ -68,11 +68,6 @@ func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 		if err := t.step(ctx, s, b); err != nil {
 			return err
 		}
-		select {
-		case <-pace:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 		if b.Last {
 			if err := t.evaluate(ctx, s); err != nil {
 				return err
@@ -84,6 +79,11 @@ func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 			if err := s.Commit(ctx); err != nil {
 				return err
 			}
+		}
+		select {
+		case <-pace:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	return nil

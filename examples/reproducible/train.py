@@ -29,7 +29,7 @@ hvd.follow("gloo")
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 5))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
-gradients = GradientAccumulator(model, arguments.micro_batches, seed=1)
+gradients = GradientAccumulator(model, arguments.micro_batches, seed=1, optimizer=optimizer)
 state = hvd.elastic.TorchState(model=model, optimizer=optimizer, gradients=gradients, step=0)
 
 samples = torch.randn(4096, 20, generator=torch.Generator().manual_seed(2))

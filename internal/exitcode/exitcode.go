@@ -23,6 +23,7 @@ const (
 	TimedOut    = 12  // the wait has timed out
 	NoRoom      = 13  // no slots are free
 	Exhausted   = 14  // the job failed because its failure budget is used up
+	Different   = 15  // what was compared is not the same
 	Interrupted = 130 // Ctrl-C before anything was submitted
 	Unread      = 141 // the output has no reader any more, as in: regroup run ... | head
 )

@@ -62,6 +62,21 @@ func (r SpanReport) Check() error {
 }
 
 // Check returns an error if a limit is exceeded.
+func (r HashReport) Check() error {
+	err := cmp.Or(within(limits.Word, "hash", len(r.Hash)), within(limits.Names, "tensors", len(r.Tensors)), within(limits.Epochs, "dealt", len(r.Dealt)))
+	if r.Hash == "" {
+		err = errors.New("hash: must not be empty")
+	}
+	for name, hash := range r.Tensors {
+		err = cmp.Or(err, within(limits.Word, "the name of a tensor", len(name)), within(limits.Word, "the hash of a tensor", len(hash)))
+	}
+	for _, d := range r.Dealt {
+		err = cmp.Or(err, within(limits.Workers, "dealt.ranks", len(d.Ranks)))
+	}
+	return err
+}
+
+// Check returns an error if a limit is exceeded.
 func (r CheckpointRequest) Check() error {
 	if r.Bytes < 1 || r.Bytes > maxCheckpoint {
 		return fmt.Errorf("bytes: %d is not within 1 to %d", r.Bytes, int64(maxCheckpoint))

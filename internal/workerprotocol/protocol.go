@@ -24,6 +24,7 @@ const (
 	PathCommit  = "/v1/commit"  // POST CommitReport -> 204
 	PathDone    = "/v1/done"    // POST DoneReport -> 204
 	PathSpan    = "/v1/span"    // POST SpanReport -> 204
+	PathHash    = "/v1/hash"    // POST HashReport -> 204
 	// POST CheckpointRequest -> 204: it may be written
 	PathCheckpoint = "/v1/checkpoint"
 	// POST PreemptRequest, or nothing -> 202; for any process that may use the socket, no token
@@ -220,6 +221,25 @@ type SpanReport struct {
 	Name       string  `json:"name"`
 	AgeMS      float64 `json:"age_ms"` // since it began, on the worker's clock
 	MS         float64 `json:"ms"`     // how long it took; at most AgeMS
+}
+
+// HashReport reports the hash of a training's state, as tables.StateHash is one, and what the ranks
+// have computed since the report before.
+type HashReport struct {
+	Generation uint64            `json:"generation"` // that the worker is in; 0 = that of its process
+	Step       uint64            `json:"step"`       // steps that were made
+	Hash       string            `json:"hash"`
+	Tensors    map[string]string `json:"tensors,omitempty"` // by name, or name of a group
+	Dealt      []DealtSteps      `json:"dealt,omitempty"`
+}
+
+// DealtSteps says which ranks have computed the micro-batches of steps in a row.
+type DealtSteps struct {
+	First      uint64  `json:"first"`
+	Last       uint64  `json:"last"`
+	Generation uint64  `json:"generation"`      // in which they ended
+	Ranks      []int   `json:"ranks"`           // by micro-batch
+	Again      *uint64 `json:"again,omitempty"` // had been dealt to a rank that was lost; nil = not known
 }
 
 // CommitReport reports a commit and the ledger that is part of it.

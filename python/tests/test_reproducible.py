@@ -203,8 +203,8 @@ class Jobs(unittest.TestCase):
     """Whole jobs, whose workers kill themselves anywhere."""
 
     def run_job(self, deaths, workers="1:4", steps=150, **env):
-        """The hash of the weights at the end, how many workers have died, and how many micro-batches were computed
-        again."""
+        """The hash of the weights at the end and that of the state which the job shows, how many workers have died, and
+        how many micro-batches were computed again."""
         with tempfile.TemporaryDirectory() as records:
             env = {"RECORDS": records, "DEATHS": deaths, "STEPS": str(steps), "BACKEND": "", **env}
             run = ["--recovery", "in-process", "--workers", workers, "--max-restarts", "1000", "--"]
@@ -213,7 +213,8 @@ class Jobs(unittest.TestCase):
             self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
             died, again = self.count(records, steps, sharded="SHARDED" in env)
         (ends,) = {row["hash"] for row in job.lines(r"\bends size=")}
-        return ends, died, again
+        self.assertEqual(steps, job.summary["state_hash"]["step"], job.output)
+        return (ends, job.summary["state_hash"]["hash"]), died, again
 
     def count(self, records, steps, sharded):
         """Compares what the workers have recorded: how many have died, and how many micro-batches were computed again,

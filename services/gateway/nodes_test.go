@@ -67,7 +67,7 @@ func fullJob(t testing.TB) events.JobView {
 			Generation: 2, ReportedAt: now, Commit: tables.Commit{Generation: 2, Step: 6, Hash: "h"}, CommittedAt: now, Losses: 1, NodeLosses: 1,
 			Checkpoint: &tables.Commit{Generation: 1, Step: 3}, CheckpointAt: now,
 		},
-		Ledger: events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{{Epoch: 0, Count: 10, Sum: 1, Done: true}}}, Metrics: map[string]float64{"loss": 1},
+		Ledger: tables.Ledger{Samples: 10, Epochs: []tables.LedgerEpoch{{Epoch: 0, Count: 10, Sum: 1, Done: true}}}, Metrics: map[string]float64{"loss": 1},
 		Reported: map[string]events.Metric{"loss": {Value: 1, Step: 7, At: now}}, Dropped: 1, FirstError: &failed,
 	}
 }

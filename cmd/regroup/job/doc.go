@@ -1,5 +1,5 @@
 // Package job implements the commands that show or change one job: ls, status, explain, logs,
-// events, timeline, metrics, trace, scale, close, stop, wait, rm.
+// events, timeline, metrics, trace, verify, scale, close, stop, wait, rm.
 package job
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Commands returns all commands, each directly under regroup.
 func Commands(env command.Env) []*cobra.Command {
-	all := []*cobra.Command{list(env), topCommand(env), status(env), logs(env), facts(env), why(env), drawTimeline(env), metrics(env), trace(env), scale(env), closeRendezvous(env), stop(env), wait(env), remove(env)}
+	all := []*cobra.Command{list(env), topCommand(env), status(env), logs(env), facts(env), why(env), drawTimeline(env), metrics(env), trace(env), verify(env), scale(env), closeRendezvous(env), stop(env), wait(env), remove(env)}
 	for _, c := range all {
 		if strings.Contains(c.Use, "JOB") {
 			c.ValidArgsFunction = env.Completes(jobsFor(c.Name()))

@@ -55,8 +55,8 @@ func running() events.JobView {
 			{At: began.Add(30 * time.Second), Place: &b, Generation: 2, Rank: 1, Step: 4612, Kind: events.FailureOOM, Detail: "killed by the kernel for lack of memory", Poison: true},
 		},
 		Job: mnist, State: events.JobStateRunning, By: "/regroup/cli/ada@host", Submitted: began, Generation: 2, Step: 4612,
-		Ledger: events.Ledger{Samples: 2, Epochs: []events.LedgerEpoch{
-			{Epoch: 0, Count: 2, Sum: events.SampleHash(0) + events.SampleHash(1), Done: true}, {Epoch: 1, Count: 1, Sum: events.SampleHash(1)},
+		Ledger: tables.Ledger{Samples: 2, Epochs: []tables.LedgerEpoch{
+			{Epoch: 0, Count: 2, Sum: tables.SampleHash(0) + tables.SampleHash(1), Done: true}, {Epoch: 1, Count: 1, Sum: tables.SampleHash(1)},
 		}},
 		Spec: spec.Job{
 			Name: "mnist", Command: []string{"python", "train.py"}, Workers: spec.Workers{Min: 1, Max: 2}, Recovery: spec.RecoveryInProcess,

@@ -133,7 +133,7 @@ def case_groups_of_any_size():
 
 
 def sharded(name):
-    """The hash of a model that is dealt to all ranks, after its training."""
+    """The hashes of a model that is dealt to all ranks, after its training: of its content, and its accumulator's."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -144,15 +144,16 @@ def sharded(name):
             fully_shard(child, mesh=mesh)
     fully_shard(net, mesh=mesh)
     optimizer = training.optimizer(net.parameters())
-    accumulator = GradientAccumulator(net, training.micro_batches, seed=2)
+    accumulator = GradientAccumulator(net, training.micro_batches, seed=2, optimizer=optimizer)
     for step in range(5):
         for m in accumulator.micro_batches(step):
             training.loss(net, step, m).backward()
         accumulator.clip_grad_norm_(0.5)
         optimizer.step()
+    found = accumulator.state_hash()
     tensors = list(net.state_dict().values())
     tensors += [v for p in net.parameters() for _, v in sorted(optimizer.state[p].items())]
-    return digest_of(t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors)
+    return digest_of(t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors), found.hash
 
 
 def case_sharded_models():
@@ -162,14 +163,15 @@ def case_sharded_models():
     for name in TRAININGS:
         training = TRAININGS[name]
         net, optimizer = training.make()
-        accumulator = GradientAccumulator(net, training.micro_batches, seed=2, group=GROUPS[0] if RANK == 0 else None)
+        group = GROUPS[0] if RANK == 0 else None
+        accumulator = GradientAccumulator(net, training.micro_batches, seed=2, group=group, optimizer=optimizer)
         if RANK == 0:
             for step in range(5):
                 for m in accumulator.micro_batches(step):
                     training.loss(net, step, m).backward()
                 accumulator.clip_grad_norm_(0.5)
                 optimizer.step()
-            want = digest(net, optimizer)
+            want = digest(net, optimizer), accumulator.state_hash().hash
         got = alike(sharded(name))
         if RANK == 0:
             assert got == want, name

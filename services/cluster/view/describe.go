@@ -77,6 +77,8 @@ func Describe(b events.Body) string {
 			text += fmt.Sprintf(", from the checkpoint of step %d", c.Step)
 		}
 		return text
+	case events.WorkerHashed:
+		return fmt.Sprintf("%s step %d: %s", b.Place, b.Step, b.Hash)
 	case events.WorkerDone:
 		return fmt.Sprintf("%s step %d", b.Place, b.Step)
 	case events.WorkerExited:

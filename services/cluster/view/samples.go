@@ -1,8 +1,8 @@
 package view
 
 import (
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/limits"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // Samples summarises the ledger of the samples that were trained on. Both counts are lower bounds:
@@ -23,7 +23,7 @@ func (s Samples) Exact() bool { return s.Missing == 0 && s.Repeated == 0 && !s.U
 // SamplesOf checks a ledger against the totals of a permutation of 0..Samples-1, which are the same
 // for every order. It returns nil when the program keeps no ledger. The cost is one hash per sample
 // of one epoch, up to limits.Proof.
-func SamplesOf(l events.Ledger) *Samples {
+func SamplesOf(l tables.Ledger) *Samples {
 	if l.Samples == 0 {
 		return nil
 	}
@@ -61,7 +61,7 @@ func SamplesOf(l events.Ledger) *Samples {
 // total is the sum of the hashes of 0..n-1, modulo 2^64.
 func total(n uint64) (sum uint64) {
 	for i := range n {
-		sum += events.SampleHash(i)
+		sum += tables.SampleHash(i)
 	}
 	return sum
 }

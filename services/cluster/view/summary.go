@@ -6,6 +6,7 @@ import (
 
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/internal/exitcode"
 )
 
@@ -20,7 +21,9 @@ type Summary struct {
 	Generations []SummaryGeneration `json:"generations"`
 	Incidents   []SummaryIncident   `json:"incidents"`
 	Samples     *Samples            `json:"samples"` // null: the program keeps no ledger
-	Metrics     map[string]float64  `json:"metrics"` // of the worker that completed the work, else the newest that were reported
+	// StateHash is the newest hash of the training's state, of a program that finds one.
+	StateHash *tables.StateHash  `json:"state_hash,omitempty"`
+	Metrics   map[string]float64 `json:"metrics"` // of the worker that completed the work, else the newest that were reported
 	// Reported are the newest values that were reported, with their steps.
 	Reported map[string]events.Metric `json:"reported,omitempty"`
 	Dropped  uint64                   `json:"dropped,omitempty"` // lines of output that are not in the log; the gaps are marked there
@@ -67,6 +70,7 @@ func Summarize(v events.JobView, now time.Time) Summary {
 		Generations: make([]SummaryGeneration, 0, len(v.Generations)),
 		Incidents:   make([]SummaryIncident, 0, len(v.Incidents)),
 		Samples:     SamplesOf(v.Ledger),
+		StateHash:   v.StateHash,
 		Metrics:     v.Metrics,
 		Reported:    v.Reported,
 		Dropped:     v.Dropped,

@@ -12,11 +12,11 @@ import (
 	"github.com/regroup-io/regroup/internal/golden"
 )
 
-func epoch(n, indices uint64, change func(*events.LedgerEpoch)) events.LedgerEpoch {
-	e := events.LedgerEpoch{Epoch: n, Done: true}
+func epoch(n, indices uint64, change func(*tables.LedgerEpoch)) tables.LedgerEpoch {
+	e := tables.LedgerEpoch{Epoch: n, Done: true}
 	for i := range indices {
 		e.Count++
-		e.Sum += events.SampleHash(i)
+		e.Sum += tables.SampleHash(i)
 	}
 	if change != nil {
 		change(&e)
@@ -26,26 +26,26 @@ func epoch(n, indices uint64, change func(*events.LedgerEpoch)) events.LedgerEpo
 
 func TestSamplesOf(t *testing.T) {
 	const n = 1000
-	open := func(e *events.LedgerEpoch) { e.Done = false }
+	open := func(e *tables.LedgerEpoch) { e.Done = false }
 	for name, c := range map[string]struct {
-		epochs []events.LedgerEpoch
+		epochs []tables.LedgerEpoch
 		want   Samples
 	}{
-		"each once":                  {[]events.LedgerEpoch{epoch(0, n, nil), epoch(1, n, nil)}, Samples{2, n, 0, 0, false}},
-		"the current one is not due": {[]events.LedgerEpoch{epoch(0, n, nil), epoch(1, 10, open)}, Samples{1, n, 0, 0, false}},
-		"three missing":              {[]events.LedgerEpoch{epoch(0, n-3, nil)}, Samples{1, n, 3, 0, false}},
-		"two too many":               {[]events.LedgerEpoch{epoch(0, n+2, nil)}, Samples{1, n, 0, 2, false}},
-		"too many in the current":    {[]events.LedgerEpoch{epoch(0, n+2, open)}, Samples{0, n, 0, 2, false}},
-		"one for another": {[]events.LedgerEpoch{epoch(0, n, func(e *events.LedgerEpoch) {
-			e.Sum += events.SampleHash(7) - events.SampleHash(8)
+		"each once":                  {[]tables.LedgerEpoch{epoch(0, n, nil), epoch(1, n, nil)}, Samples{2, n, 0, 0, false}},
+		"the current one is not due": {[]tables.LedgerEpoch{epoch(0, n, nil), epoch(1, 10, open)}, Samples{1, n, 0, 0, false}},
+		"three missing":              {[]tables.LedgerEpoch{epoch(0, n-3, nil)}, Samples{1, n, 3, 0, false}},
+		"two too many":               {[]tables.LedgerEpoch{epoch(0, n+2, nil)}, Samples{1, n, 0, 2, false}},
+		"too many in the current":    {[]tables.LedgerEpoch{epoch(0, n+2, open)}, Samples{0, n, 0, 2, false}},
+		"one for another": {[]tables.LedgerEpoch{epoch(0, n, func(e *tables.LedgerEpoch) {
+			e.Sum += tables.SampleHash(7) - tables.SampleHash(8)
 		})}, Samples{1, n, 1, 1, false}},
-		"an epoch twice":  {[]events.LedgerEpoch{epoch(0, n, nil), epoch(0, n, nil)}, Samples{1, n, 0, n, false}},
+		"an epoch twice":  {[]tables.LedgerEpoch{epoch(0, n, nil), epoch(0, n, nil)}, Samples{1, n, 0, n, false}},
 		"nothing yet":     {nil, Samples{0, n, 0, 0, false}},
-		"nothing at all":  {[]events.LedgerEpoch{epoch(0, 0, nil)}, Samples{1, n, n, 0, false}},
-		"full but not up": {[]events.LedgerEpoch{epoch(0, n, open)}, Samples{0, n, 0, 0, false}},
+		"nothing at all":  {[]tables.LedgerEpoch{epoch(0, 0, nil)}, Samples{1, n, n, 0, false}},
+		"full but not up": {[]tables.LedgerEpoch{epoch(0, n, open)}, Samples{0, n, 0, 0, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := SamplesOf(events.Ledger{Samples: n, Epochs: c.epochs})
+			got := SamplesOf(tables.Ledger{Samples: n, Epochs: c.epochs})
 			if *got != c.want {
 				t.Errorf("got %+v, want %+v", *got, c.want)
 			}
@@ -54,7 +54,7 @@ func TestSamplesOf(t *testing.T) {
 			}
 		})
 	}
-	if SamplesOf(events.Ledger{}) != nil {
+	if SamplesOf(tables.Ledger{}) != nil {
 		t.Error("a program without a ledger must have no samples")
 	}
 }
@@ -77,7 +77,7 @@ func TestSummarize(t *testing.T) {
 			Job: "mnist-7f3a", Incident: 1, From: 1, To: 2, Cause: events.Cause{Kind: events.CauseWorkerFailed},
 			Phases: events.Phases{Notice: 4, Abort: 1.5, Judge: 2, Regroup: 3, Sync: .5, FirstStep: 9}, TotalMS: 20, StepsLost: new(uint64(1)), TraceID: "abc",
 		}},
-		Ledger: events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{epoch(0, 10, nil)}},
+		Ledger: tables.Ledger{Samples: 10, Epochs: []tables.LedgerEpoch{epoch(0, 10, nil)}},
 	}
 	got, err := json.MarshalIndent(Summarize(v, t0.Add(time.Hour)), "", "  ")
 	if err != nil {
@@ -105,7 +105,7 @@ func TestNothingIsNull(t *testing.T) {
 // checked, and the summary says so.
 func TestATooLargeEpochIsNotProven(t *testing.T) {
 	const n = 1 << 63
-	got := SamplesOf(events.Ledger{Samples: n, Epochs: []events.LedgerEpoch{{Count: n, Sum: 1, Done: true}, {Epoch: 1, Count: n - 2, Done: true}}})
+	got := SamplesOf(tables.Ledger{Samples: n, Epochs: []tables.LedgerEpoch{{Count: n, Sum: 1, Done: true}, {Epoch: 1, Count: n - 2, Done: true}}})
 	if want := (Samples{Epochs: 2, PerEpoch: n, Missing: 2, Unproven: true}); *got != want {
 		t.Errorf("got %+v, want %+v", *got, want)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/bodies"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tables"
 	"github.com/regroup-io/regroup/services/cluster/view"
 )
 
@@ -71,7 +72,7 @@ type jobSeries struct {
 	every   time.Duration
 	points  map[string][]Point
 	known   map[string]events.Metric
-	ledger  events.Ledger // the newest that was received; the registry learns it with the end of a worker
+	ledger  tables.Ledger // the newest that was received; the registry learns it with the end of a worker
 	// the newest that was received, of any generation
 	redundancy *events.Redundancy
 	paces      map[ident.Place]RankPace // of the workers of the generation pacedIn
@@ -150,7 +151,7 @@ func (j *jobSeries) update(at time.Time) ProgressUpdate {
 }
 
 // counted returns the samples of a ledger.
-func counted(l events.Ledger) (n uint64) {
+func counted(l tables.Ledger) (n uint64) {
 	for _, e := range l.Epochs {
 		n += e.Count
 	}

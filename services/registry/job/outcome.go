@@ -202,6 +202,6 @@ func (t *transition) endJob(s events.JobState, code errcode.Code, reason string)
 	t.abortIncident()
 	v.EndWorkers(events.StillRunning)
 	v.Slowest, v.Redundancy = nil, nil
-	t.publish(events.JobEnd{Job: v.Job, Reason: reason, Code: code}.Fact(s))
+	t.publish(events.JobEnd{Job: v.Job, Reason: reason, Code: code, StateHash: v.StateHash}.Fact(s))
 	t.State = State{View: *v}
 }

@@ -168,6 +168,8 @@ func parse(t *testing.T, words []string) (events.Body, uint64) {
 			WorkerRef: a.ref(), Rank: ident.Rank(a.num("rank")), Step: uint64(a.num("step")), Lost: uint64(a.num("lost")),
 			Survivor: a.has("survivor"), AbortMS: a.num("abort"), RejoinMS: a.num("rejoin"), SyncMS: a.num("sync"), StepMS: a.num("first"),
 		}, 0
+	case "hash":
+		return events.WorkerHashed{WorkerRef: a.ref(), StateHash: tables.StateHash{Step: uint64(a.num("step")), Hash: a.text("of")}}, 0
 	case "done":
 		return events.WorkerDone{WorkerRef: a.ref(), Step: uint64(a.num("step"))}, 0
 	case "exit":

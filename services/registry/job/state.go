@@ -242,6 +242,8 @@ func (Machine) Step(s State, in events.Input, now time.Time) (State, events.Deci
 			t.started(b)
 		case events.WorkerReady:
 			t.ready(b)
+		case events.WorkerHashed:
+			t.hashed(b)
 		case events.WorkerDone:
 			t.done(b)
 		case events.WorkerExited:

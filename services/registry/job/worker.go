@@ -67,6 +67,14 @@ func (t *transition) report(b events.WorkerDone) {
 	t.reported(b.WorkerRef, b.Metrics, b.MetricSteps, b.Step)
 }
 
+// hashed records the newest hash of the state. A step may be made again after a fault: the fact
+// that comes last counts.
+func (t *transition) hashed(b events.WorkerHashed) {
+	if t.workerFor(b.WorkerRef) != nil {
+		t.View.StateHash = &b.StateHash
+	}
+}
+
 // reported records the newest values of a worker that is done or has ended.
 func (t *transition) reported(r tables.WorkerRef, values map[string]float64, steps map[string]uint64, step uint64) {
 	rank := ident.NoRank

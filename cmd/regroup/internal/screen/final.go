@@ -50,6 +50,9 @@ func Final(w io.Writer, p Palette, v events.JobView, now time.Time) error {
 	if text := view.MetricsText(v, now); text != "" {
 		b.WriteString("  " + text + "\n")
 	}
+	if h := v.StateHash; h != nil {
+		fmt.Fprintf(&b, "  state after step %d: %s\n", h.Step, h.Hash)
+	}
 	if late := failedAfterwards(v); len(late) > 0 {
 		fmt.Fprintf(&b, "  %s after the training was complete, first %s: %s\n", p.Warn(english.Plural(len(late), "worker")+" failed"), late[0].Place, late[0].Detail)
 	}

@@ -16,13 +16,13 @@ import (
 func TestFinal(t *testing.T) {
 	var sum uint64
 	for i := range uint64(10) {
-		sum += events.SampleHash(i)
+		sum += tables.SampleHash(i)
 	}
 	good := events.JobView{
 		Job: "mnist-7f3a", State: events.JobStateSucceeded, Submitted: t0, Ended: t0.Add(133 * time.Second),
 		Generations: []events.GenerationView{{Generation: 1}, {Generation: 2}},
 		Incidents:   []events.IncidentClosed{{Incident: 1, Cause: events.Cause{Kind: events.CauseWorkerFailed}, StepsLost: new(uint64(1))}},
-		Ledger:      events.Ledger{Samples: 10, Epochs: []events.LedgerEpoch{{Count: 10, Sum: sum, Done: true}}},
+		Ledger:      tables.Ledger{Samples: 10, Epochs: []tables.LedgerEpoch{{Count: 10, Sum: sum, Done: true}}},
 	}
 	unsaved := good
 	unsaved.Generation = 2
@@ -32,7 +32,7 @@ func TestFinal(t *testing.T) {
 		{State: tables.WorkerStateFailed, WorkerRef: tables.WorkerRef{Place: place("node-a", 2), Generation: 1}, Detail: "which the second generation did without"},
 	}
 	inexact := good
-	inexact.Ledger.Epochs = []events.LedgerEpoch{{Count: 10, Sum: sum + 1, Done: true}}
+	inexact.Ledger.Epochs = []tables.LedgerEpoch{{Count: 10, Sum: sum + 1, Done: true}}
 	bad := events.JobView{
 		Job: "mnist-7f3a", State: events.JobStateFailed, Code: errcode.Exhausted, Reason: "more than 0 failures in 1h0m0s", Submitted: t0, Ended: t0.Add(3 * time.Second),
 		Generations: []events.GenerationView{{Generation: 1}},

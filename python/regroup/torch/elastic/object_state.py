@@ -122,6 +122,9 @@ class State:
     def _leaves(self, training: Training, complete: bool) -> None:
         """Called before this rank leaves a generation, in which the training was completed or not."""
 
+    def _returned(self) -> None:
+        """Is called when the training function has returned, among all ranks."""
+
     def _end(self) -> None:
         """Called when elastic.run ends."""
 

@@ -42,7 +42,9 @@ def run(func: _Function) -> _Function:
         if world.mode == membership.STATIC and world.membership.size > 1:
             # The ranks are a launcher's, in one generation: after a loss it restarts all workers.
             state.sync()
-            return func(state, *args, **kwargs)
+            result = func(state, *args, **kwargs)
+            state._returned()
+            return result
         return _RunLoop(func, state, args, kwargs).run()
 
     return cast(_Function, wrapper)
@@ -246,7 +248,9 @@ class _RunLoop:
             self._survivor = True
             if self._elastic and (world.membership.generation > 1 or world.step > 0):
                 self._state.on_reset()
-            return self._call()
+            result = self._call()
+            self._state._returned()
+            return result
 
         world.training, world.consumed = self._training, False
         return self._attempt(train)

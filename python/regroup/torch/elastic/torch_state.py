@@ -308,6 +308,12 @@ class TorchState(ObjectState):
     def _commit_alone(self, training: Training) -> None:
         self._commits.commit_alone(training, self._samplers(), self.save)
 
+    def _returned(self) -> None:
+        made = {} if self._sharded is None else self._sharded.made
+        for value in [*(h.value for h in self._handlers.values()), *made.values()]:
+            if hasattr(type(value), "training_ended"):
+                value.training_ended()
+
     def _leaves(self, training: Training, complete: bool) -> None:
         self._commits.leave(training, complete)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import math
 import time
@@ -12,19 +13,23 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ... import reporting
 from ...errors import InvalidArgumentError, RegroupError, UnsupportedError
 from .. import replicas
 from ..claims import claim
 from ..world import world
 from . import fixed_point, norm
 from .buffers import Buffers
+from .checks.checksum import Checksum
 from .dealing import Dealing
-from .inspection import Inspection, state_of
+from .dealt_steps import DealtSteps
+from .checks.inspection import Inspection
 from .randomness import seed_all, seed_of
 from .ranks import Alone, ranks_of
 from .replicated import BUCKET_BYTES, ReplicatedTotals
 from .sharded import ShardedTotals
-from .witness import Checksum
+from .checks.state_checks import StateChecks
+from .checks.state_hash import StateHash, state_of
 
 
 class _Result(NamedTuple):
@@ -53,8 +58,9 @@ class GradientAccumulator:
     micro-batches once more: in the first step, which finds the size of the gradients, and when they have grown too
     much for that of the step before.
 
-    With ``witness`` a second rank computes one micro-batch of each step too, and each ``check_every`` steps the ranks
-    compare their state, with that of ``optimizer`` if it is given: a rank that differs raises SilentCorruptionError.
+    Each ``check_every`` steps, 0 = never, the ranks compare their state, with that of ``optimizer`` if it is given: a
+    rank that differs raises SilentCorruptionError. With ``witness`` a second rank computes one micro-batch of each step
+    too, with the same end for one whose result differs.
 
     ``micro_batches`` is at least the number of ranks. The model is alike on all ranks, a DistributedDataParallel or
     not; what DistributedDataParallel does in a backward pass is left out.
@@ -102,10 +108,12 @@ class GradientAccumulator:
         self._buffers = Buffers(module)
         shapes = " ".join(f"{n} {list(p.shape)} {p.dtype}" for n, p in named)
         self._dealing = Dealing(micro_batches, f"{micro_batches} micro-batches, seed {seed}, parameters {shapes}")
-        self._inspection: Optional[Inspection] = None
-        if witness:
-            state = functools.partial(state_of, self._parameters, self._buffers.all, optimizer, self._device)
-            self._inspection = Inspection(self._ranks, self._dealing, state, check_every)
+        self._inspection = Inspection(self._ranks, self._dealing) if witness else None
+        if not isinstance(check_every, int) or check_every < 0:
+            raise InvalidArgumentError(f"check_every is {check_every!r}: it is a number of steps, or 0 for never")
+        state = functools.partial(state_of, named, list(module.named_buffers()), optimizer, self._device)
+        self._checks = StateChecks(self._ranks, state, check_every, self._sharded)
+        self._dealt = DealtSteps()
         self._last: Optional[List[float]] = None  # the largest gradient by parameter, before this step
         self._found: Optional[List[float]] = None  # in a pass of this step whose totals were no use
         self._completed: Optional[int] = None  # the last step whose gradients were complete
@@ -123,8 +131,7 @@ class GradientAccumulator:
         loop must go to its end."""
         self._open(step)
         self._agree()
-        if self._inspection is not None:
-            self._inspection.check_state(step)
+        self._checks.check(step, self._dealt.take)
         while True:
             self._adding = self._shifts()
             todo, self._seconds = self._dealing.share(self._ranks), 0.0
@@ -152,15 +159,17 @@ class GradientAccumulator:
             result = self._reduce(self._seconds / len(todo) if todo else 0.0, tells)
             if result is None:
                 continue
-            told = self._dealing.check(result.told)
+            done = self._dealing.check(result.told)
             if inspection is not None:
-                dispute = inspection.dispute(told)
+                dispute = inspection.dispute(done.told)
                 if dispute is not None:
                     self._begin(step, dispute.micro_batch, False, counts=False, seen=inspection.watch())
                     yield dispute.micro_batch
                     self._end(dispute.micro_batch, counts=False)
                     inspection.settle(dispute, self._finite(), step)
             self._install(result)
+            # What a sharded model's ranks have computed before a loss, new ones do not know.
+            self._dealt.add(step, reporting.generation(), done.ranks, None if self._sharded else done.again)
             break
         self._completed, self._inside = step, False
         seed_all(seed_of(self._seed, step, self._count))
@@ -197,10 +206,25 @@ class GradientAccumulator:
         counts = [p.numel() for p in self._parameters]
         return norm.clip(gradients, self._magnitudes, counts, max_norm, self._ranks if self._sharded else None)
 
+    def state_hash(self) -> StateHash:
+        """The hash of weights, buffers, and the state of ``optimizer`` if it was given, after the last step: the same
+        for equal states, however the model is dealt to the ranks. All ranks call it between two steps. A job shows it,
+        and ``regroup verify`` compares it."""
+        if self._inside:
+            raise RegroupError("the state has no hash within a step: call it after the loop over the micro-batches")
+        found = self._checks.find(0 if self._completed is None else self._completed + 1)
+        self._checks.report(found, self._dealt.take(), last=True)
+        return found
+
+    def training_ended(self) -> None:
+        """Is called by elastic.run when the training function has returned."""
+        if self._checks.reports():
+            self.state_hash()
+
     def state_dict(self) -> Dict[str, Any]:
         """What the next step needs."""
         last = None if self._last is None else dict(zip(self._names, self._last))
-        return {"step": self._completed, "magnitudes": last}
+        return {"step": self._completed, "magnitudes": last, "dealt": copy.deepcopy(self._dealt.entries)}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Loads what state_dict has returned. What was computed of the step that follows is kept, if there was one."""
@@ -210,6 +234,7 @@ class GradientAccumulator:
                 raise InvalidArgumentError("the state is of other parameters than this model's")
             last = [last[n] for n in self._names]
         self._completed, self._last = state["step"], last
+        self._dealt.entries = copy.deepcopy(state.get("dealt", []))
         self._inside = False
 
     def _open(self, step: int) -> None:

@@ -18,6 +18,21 @@ class Agreement(NamedTuple):
     keeps: bool  #: whether what this rank has computed counts
 
 
+#: What a rank says of a micro-batch in an agreement.
+_COMPUTED, _TO_COMPUTE = 1, 2
+
+#: A rank that has computed a micro-batch adds 1 and, above these bits, its number.
+_RANK_SHIFT = 32
+
+
+class Done(NamedTuple):
+    """A step whose micro-batches were all computed."""
+
+    ranks: List[int]  #: by micro-batch: that which has computed it
+    again: int  #: how many had been dealt to a rank that was lost
+    told: List[int]  #: the sums of what else the ranks tell
+
+
 class Dealing:
     """The micro-batches of a step, as one rank sees them.
 
@@ -31,12 +46,14 @@ class Dealing:
         self._done: Set[int] = set()  # by this rank, in this pass
         self._entry: Optional[int] = None  # of the last agreement
         self._left: List[int] = []  # what the ranks had still to compute then
+        self._mine: Set[int] = set()  # what this rank had of that
+        self._again = 0  # micro-batches of this step that had been dealt to a rank that was lost
         self.passes = 0  # over the step's micro-batches, that have ended
         self.shares = Shares(count)
 
     def begin(self, step: int) -> None:
         """Begins a step of which nothing was computed."""
-        self.step, self.passes = step, 0
+        self.step, self.passes, self._again = step, 0, 0
         self._start()
 
     def again(self) -> None:
@@ -46,6 +63,7 @@ class Dealing:
 
     def _start(self) -> None:
         self._done.clear()
+        self._mine.clear()
         self._left = list(range(self._count))
 
     def done(self, micro_batch: int) -> None:
@@ -62,7 +80,7 @@ class Dealing:
         entry = ranks.entry()
         if not self.changed(ranks):
             return None
-        mine = [int(m in self._done) for m in range(self._count)]
+        mine = [_COMPUTED if m in self._done else _TO_COMPUTE * (m in self._mine) for m in range(self._count)]
         rows = [r.tolist() for r in ranks.gather(torch.tensor([digest(self._what), self.step, self.passes, *mine]))]
         for r, (what, step, *_) in enumerate(rows):
             if what != rows[0][0]:
@@ -71,7 +89,7 @@ class Dealing:
                 raise DivergedError(f"rank {r} is at step {step}, and rank 0 at step {rows[0][1]}")
         passes, done, keeps = max(r[2] for r in rows), set(), True
         for r, row in enumerate(rows):
-            own = {m for m, computed in enumerate(row[3:]) if computed}
+            own = {m for m, said in enumerate(row[3:]) if said == _COMPUTED}
             # One that was away may have computed what others have computed in its place.
             if row[2] < passes or own & done:
                 keeps = keeps and r != ranks.rank
@@ -80,13 +98,18 @@ class Dealing:
         if not keeps:
             self._done.clear()
         self.passes, self._left = passes, [m for m in range(self._count) if m not in done]
+        if any(any(row[3:]) for row in rows):  # else nothing was dealt before
+            waiting = {m for row in rows for m, said in enumerate(row[3:]) if said == _TO_COMPUTE}
+            self._again += len(set(self._left) - waiting)
         self._entry = entry
         self.shares.begin(ranks.size)
         return Agreement(passes, keeps)
 
     def share(self, ranks: Ranks) -> List[int]:
         """What this rank has to compute, of what was not computed when the members changed last."""
-        return cut(self._left, self.sizes(ranks), ranks.rank)
+        share = cut(self._left, self.sizes(ranks), ranks.rank)
+        self._mine = set(share)
+        return share
 
     def sizes(self, ranks: Ranks) -> List[int]:
         """How much of that each rank has to compute."""
@@ -103,13 +126,15 @@ class Dealing:
 
     def tell(self, ranks: Ranks, more: Sequence[int]) -> Tuple[torch.Tensor, Any]:
         """Starts to add up what the ranks have computed, and what else they tell; returns that and the operation."""
-        row = torch.tensor([int(m in self._done) for m in range(self._count)] + list(more), device=ranks.device)
+        one = 1 + (ranks.rank << _RANK_SHIFT)
+        row = torch.tensor([one * (m in self._done) for m in range(self._count)] + list(more), device=ranks.device)
         return row, ranks.start_sum(row)
 
-    def check(self, told: torch.Tensor) -> List[int]:
-        """Makes sure that the ranks have computed each micro-batch once. Returns the sums of what else they tell."""
+    def check(self, told: torch.Tensor) -> Done:
+        """Makes sure that the ranks have computed each micro-batch once."""
         sums = told.tolist()
-        wrong = [m for m, n in enumerate(sums[: self._count]) if n != 1]
+        computed = sums[: self._count]
+        wrong = [m for m, n in enumerate(computed) if n & (1 << _RANK_SHIFT) - 1 != 1]
         if wrong:
             raise RegroupError(f"micro-batches {wrong} of step {self.step} were not computed once")
-        return sums[self._count :]
+        return Done([n >> _RANK_SHIFT for n in computed], self._again, sums[self._count :])

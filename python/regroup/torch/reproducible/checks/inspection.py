@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from ...errors import RegroupError, SilentCorruptionError
-from .dealing import Dealing
-from .ranks import Ranks
-from .witness import Checksum, Duty, Verdict, duty, judge
+from ....errors import RegroupError, SilentCorruptionError
+from .checksum import Checksum
+from ..dealing import Dealing
+from ..ranks import Ranks
+from .witness import Duty, Verdict, duty, judge
 
 
 class Dispute(NamedTuple):
@@ -27,23 +28,14 @@ class Inspection:
     """The inspection of a step. All ranks call its functions at the same places.
 
     Two ranks compute one micro-batch of each step; and one whose gradient is not finite, which would spoil all, is
-    computed by all. Every so many steps the ranks compare what their state is.
+    computed by all.
     """
 
-    def __init__(self, ranks: Ranks, dealing: Dealing, state: Callable[[], Iterable[torch.Tensor]], every: int):
-        self._ranks, self._dealing, self._state, self._every = ranks, dealing, state, every
+    def __init__(self, ranks: Ranks, dealing: Dealing):
+        self._ranks, self._dealing = ranks, dealing
         self._duty: Optional[Duty] = None
         self._sums: Optional[Checksum] = None  # of the micro-batch that two ranks compute
         self._broken: Optional[int] = None  # the first micro-batch of this rank that is not finite
-
-    def check_state(self, step: int) -> None:
-        """Makes sure that all ranks have the same state, if it is time to."""
-        if step % self._every or self._ranks.size == 1:
-            return
-        sums = Checksum()
-        for i, tensor in enumerate(self._state()):
-            sums(i, tensor)
-        self._accuse(judge({}, self._gather(sums.value())), f"the state before step {step}")
 
     def begin(self, step: int) -> None:
         """Begins a pass whose gradients are added."""
@@ -103,37 +95,22 @@ class Inspection:
             right = next(int(row[1]) for r, row in enumerate(rows) if r not in verdict.always)
             if not right:  # it is not finite wherever it is computed
                 verdict = Verdict(verdict.always, [])
-        self._accuse(verdict, f"micro-batch {dispute.micro_batch} of step {step}")
-
-    def _gather(self, value: int) -> List[int]:
-        """A number of each rank."""
-        return [int(row[0]) for row in self._ranks.gather(torch.tensor([value]))]
-
-    def _accuse(self, verdict: Verdict, what: str) -> None:
-        """Ends those who have computed something else than the majority. The others wait for that, which is the loss
-        of a member."""
-        if verdict.unknown:
-            raise RegroupError(f"the ranks disagree on {what}, and no majority says who is right")
-        wrong = sorted(verdict.always + verdict.once)
-        if self._ranks.rank in wrong:
-            permanent = self._ranks.rank in verdict.always
-            raise SilentCorruptionError(
-                f"rank {self._ranks.rank} has another result for {what} than {self._ranks.size - len(wrong)} others"
-                + ("" if permanent else ", which it did not repeat"),
-                permanent,
-            )
-        if wrong:
-            self._gather(0)
-            raise RegroupError(f"ranks {wrong} have another result for {what}, and go on")
+        accuse(self._ranks, verdict, f"micro-batch {dispute.micro_batch} of step {step}")
 
 
-def state_of(
-    parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor], optimizer: Optional[Any], device: torch.device
-) -> Iterable[torch.Tensor]:
-    """The tensors that are the same on all ranks between two steps."""
-    yield from parameters
-    yield from (b.to(device) for b in buffers)
-    for group in () if optimizer is None else optimizer.param_groups:
-        for p in group["params"]:
-            state = optimizer.state[p]
-            yield from (state[key].to(device) for key in sorted(state) if isinstance(state[key], torch.Tensor))
+def accuse(ranks: Ranks, verdict: Verdict, what: str) -> None:
+    """Ends those who have computed something else than the majority. The others wait for that, which is the loss of a
+    member."""
+    if verdict.unknown:
+        raise RegroupError(f"the ranks disagree on {what}, and no majority says who is right")
+    wrong = sorted(verdict.always + verdict.once)
+    if ranks.rank in wrong:
+        permanent = ranks.rank in verdict.always
+        raise SilentCorruptionError(
+            f"rank {ranks.rank} has another result for {what} than {ranks.size - len(wrong)} others"
+            + ("" if permanent else ", which it did not repeat"),
+            permanent,
+        )
+    if wrong:
+        ranks.gather(torch.tensor([0]))
+        raise RegroupError(f"ranks {wrong} have another result for {what}, and go on")
