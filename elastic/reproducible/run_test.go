@@ -350,6 +350,31 @@ func TestANewcomerKnowsWhatAPassHasFound(t *testing.T) {
 	}
 }
 
+// TestACheckpointHasTheMagnitudes: a job that was stopped goes on with other workers.
+func TestACheckpointHasTheMagnitudes(t *testing.T) {
+	want, dir := alone(t, usual), t.TempDir()
+	for life, n := range []int{3, 2, 1} {
+		p := usual
+		p.at = func(w *worker, s *elastic.Session, where moment) {
+			if where == beforeStep && int(s.Step()) == 3*(life+1) && life < 2 {
+				s.Stop()
+			}
+		}
+		f := newFleet(t, &p, n)
+		f.dir = dir
+		completed := f.run()
+		if life == 2 {
+			same(t, want, completed)
+			continue
+		}
+		for _, w := range f.workers {
+			if !errors.Is(w.err, elastic.ErrStopped) {
+				t.Fatalf("life %d: %s ends with %v", life, w.name, w.err)
+			}
+		}
+	}
+}
+
 // TestManyElements are summed up in pieces.
 func TestManyElements(t *testing.T) {
 	sizes := []int{piece - 3, 7, piece / 2}
