@@ -138,7 +138,10 @@ class Histories(unittest.TestCase):
                     self.assertEqual(len(ranks) - 1, history.void.get(one, 0), f"history {seed}, {one}")
                     again += len(ranks) - 1
             deaths += history.deaths
-        print(f"{name}: {HISTORIES} histories, {deaths} deaths, {again} micro-batches computed again", flush=True)
+            if (seed + 1) % 100 == 0 or seed + 1 == HISTORIES:
+                print(
+                    f"{name}: {seed + 1} histories, {deaths} deaths, {again} micro-batches computed again", flush=True
+                )
         self.assertGreater(deaths, HISTORIES)
         self.assertGreater(again, 0)
 
