@@ -30,16 +30,17 @@
 // then over all. The shift of a part comes from the largest gradient that it had in the step
 // before, which is part of the state, and leaves room for 4096 times as much.
 //
-//	a step      each rank adds up its micro-batches ──► greatest magnitudes ──► sum ──► mean
-//	a loss      those who are left keep what they have added up; the first Average of the next
-//	            generation says what is there, deals out the rest, also to newcomers, and goes on
-//	a step whose gradients have grown more than 4096 times, or of which fewer than 24 bits are left,
-//	            is seen by all ranks, which compute its micro-batches again with the new shift
+//	a step    each rank adds up its micro-batches ──► greatest magnitudes ──► sum ──► mean
+//	a loss    the others keep what they have added up. The first Average of the next generation
+//	          says what is there, deals out the rest, also to newcomers, and ends the step
+//	a growth  all ranks see it if gradients are more than 4096 times as large as in the step before,
+//	          or if fewer than 24 bits of them are left, and compute the step's micro-batches again
 //
 // What a program must do for it: compute a micro-batch's gradient from the state and the
 // micro-batch alone, with the same bits on every rank (one kind of processor), and commit after
 // each step. Where it commits less often, the bits are the same too, but steps since the commit are
-// made again, as always.
+// made again, as always. A loss within the commit takes the step's update back, not its gradients;
+// one within Session.CommitLive takes nothing back.
 //
 // What this package does not do: give slow ranks less, find ranks that compute wrongly, or leave
 // the parts of a gradient with different ranks. Package regroup.torch.reproducible for Python does.

@@ -53,7 +53,8 @@ type worker struct {
 	means             [][]float32 // of each step
 	norms             []float64
 	calls             []call
-	step              uint64 // the last one that it was in
+	updates           []uint64 // the steps that it has completed
+	step              uint64   // the last one that it was in
 	err               error
 }
 
@@ -117,6 +118,7 @@ func (w *worker) train(ctx context.Context, s *elastic.Session) error {
 			return err
 		}
 		w.moment(s, beforeUpdate)
+		w.updates = append(w.updates, step)
 		w.means = append(w.means[:min(len(w.means), int(step))], slices.Clone(mean))
 		if norm := ClipNorm(mean[:sizeOf], 3); math.IsNaN(norm) {
 			clear(mean)
@@ -221,8 +223,9 @@ func (f *fleet) run() (completed []*worker) {
 		f.t.Fatal("the fleet hangs")
 	}
 	for _, w := range f.workers {
+		_, done := f.hub.Done[w.name]
 		switch {
-		case w.err == nil:
+		case w.err == nil, done: // and then it may have been killed
 			completed = append(completed, w)
 			if err := samples.CheckLedger(w.state.Ledger()); err != nil {
 				f.t.Errorf("%s: %v", w.name, err)

@@ -1,6 +1,8 @@
 package reproducible
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/elastic/elastictest"
 	"github.com/regroup-io/regroup/internal/race"
 )
 
@@ -22,6 +25,8 @@ type fate struct {
 	step   uint64
 	where  moment
 	after  int // of such moments in the step
+	// later is how long after that, so that it is in the middle of an operation.
+	later time.Duration
 }
 
 // history is one random life of a job.
@@ -65,7 +70,8 @@ func newHistory(seed uint64) *history {
 	for _, name := range names {
 		if name != h.immortal && rng.IntN(3) > 0 {
 			killer := []string{name, name, h.immortal}[rng.IntN(3)]
-			h.fates[name] = fate{killer, uint64(rng.IntN(8)), moment(rng.IntN(int(moments))), rng.IntN(3)}
+			later := time.Duration(max(0, rng.IntN(3000)-2000)) * time.Microsecond
+			h.fates[name] = fate{killer, uint64(rng.IntN(8)), moment(rng.IntN(int(moments))), rng.IntN(3), later}
 		}
 	}
 	if rng.IntN(3) == 0 { // gradients that grow at some time
@@ -109,6 +115,13 @@ func (h *history) play(t *testing.T) (all, completed []*worker) {
 			}
 			if h.passed[name]++; h.passed[name] > fate.after || where == beforeStep || where >= beforeUpdate {
 				h.died[name] = 0
+				if fate.later > 0 {
+					f.wait.Go(func() {
+						<-time.After(fate.later)
+						f.hub.Kill(name)
+					})
+					continue
+				}
 				h.mu.Unlock() // the hub seals a generation now, perhaps
 				f.hub.Kill(name)
 				h.mu.Lock()
@@ -117,7 +130,8 @@ func (h *history) play(t *testing.T) (all, completed []*worker) {
 	}
 	completed = f.run()
 	for _, w := range f.workers {
-		if _, dead := h.died[w.name]; dead {
+		delete(h.died, w.name)
+		if errors.Is(w.err, elastictest.ErrKilled) {
 			h.died[w.name] = w.step
 		}
 	}
@@ -221,6 +235,12 @@ func TestHistories(t *testing.T) {
 							within++
 						}
 					}
+					// Where nothing is copied, nothing is taken back.
+					for _, w := range all {
+						if h.program.every == 1 && h.program.live && !slices.IsSortedFunc(w.updates, rising) {
+							t.Errorf("history %d: %s has made steps again: %v", seed, w.name, w.updates)
+						}
+					}
 					// Where steps are made again on purpose, their micro-batches are too.
 					if h.program.every == 1 && h.program.gradient == nil {
 						exact++
@@ -240,6 +260,14 @@ func TestHistories(t *testing.T) {
 	if deaths < *histories/2 || within < *histories/4 || joined < *histories/10 {
 		t.Error("too little happens in these histories")
 	}
+}
+
+// rising makes of equal steps ones that are not in order.
+func rising(a, b uint64) int {
+	if a == b {
+		return -1
+	}
+	return cmp.Compare(a, b)
 }
 
 // without leaves out the look at the magnitudes before the first step, which takes micro-batch 0.
