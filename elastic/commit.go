@@ -9,6 +9,7 @@ import (
 	"github.com/regroup-io/regroup/elastic/internal/updates"
 	"github.com/regroup-io/regroup/elastic/internal/vote"
 	"github.com/regroup-io/regroup/elastic/samples"
+	"github.com/regroup-io/regroup/elastic/statesync"
 )
 
 // A training function returns these errors as they are, or wrapped, and Run calls it again in the
@@ -61,8 +62,8 @@ func (s *Session) Update() error {
 	return ErrPlannedChange
 }
 
-// CheckUpdates finds out, with the same result on all ranks, what the agent of any rank has
-// announced, for CommitDue. A step that ends with Consume or AverageGradients does this too.
+// CheckUpdates finds out, alike on all ranks, what the agent of any of them has announced, for
+// CommitDue. Consume and AverageGradients do it too.
 func (s *Session) CheckUpdates(ctx context.Context) error {
 	v := []int64{max(s.updates.Pending(), s.agreed)}
 	if err := collective.Allreduce(ctx, s.comm, v, collective.Max); err != nil {
@@ -105,21 +106,19 @@ func (s *Session) commitOr(ctx context.Context, live bool) error {
 	return nil
 }
 
-// Changed says that tensors or parts that are Live are about to change. It waits until parts are
-// copied. AverageGradients and Consume do it too.
+// Changed says that what is Live is about to change, and waits until parts of it are copied.
+// AverageGradients and Consume do it too.
 func (s *Session) Changed() {
 	s.state.replica.Changed()
 	s.state.shards.Copied()
 }
 
-// Unchanged reports whether tensors and parts that are Live are those of the newest commit, which
-// was not a live one of tensors. It costs one pass over them.
+// Unchanged reports whether what is Live is as in the newest commit, a copy, by a pass over it.
 func (s *Session) Unchanged() bool { return s.state.replica.Matches() && !s.state.shards.Unlike() }
 
 // CommitAlone makes the current state a commit that the others have not agreed on, because a peer
 // was lost in a CommitLive, which calls it itself unless the state is Recording. What this rank has
-// recorded, also for others, then counts as what all have. If the live tensors have not changed
-// since the last commit, it does nothing.
+// recorded, also for others, then counts as what all have. Without a change it does nothing.
 func (s *Session) CommitAlone() error {
 	if s.state.elastic != nil || s.state.shards != nil || s.state.replica.Live() {
 		return nil
@@ -138,12 +137,13 @@ func (s *Session) CommitAlone() error {
 	return s.state.save(s.Generation, false)
 }
 
-// Alike says what must be equal on all ranks when they commit; a Commit where it is not is
-// ErrUnlike.
+// Alike says what must be equal on all ranks when they commit; else a Commit is ErrUnlike.
 func (s *Session) Alike(hash uint64) { s.alike = hash }
 
-// Stop makes all ranks leave at their next commit, which returns ErrStopped. It may be called by
-// any goroutine.
+// Verification keeps a commit that is known to be right; that of a sharded state keeps none.
+func (s *Session) Verification() *statesync.Verification { return s.state.replica.Verification() }
+
+// Stop makes all ranks leave at their next commit, with ErrStopped. Any goroutine may call it.
 func (s *Session) Stop() { s.updates.Announce(updates.Stop) }
 
 // AgreeEarly makes the next CommitLive one that waits for nobody, if the last one has copied
@@ -195,7 +195,7 @@ func (s *Session) Agreed(greatest []int64) (err error) {
 	return err
 }
 
-// vote is what this rank has to say with a commit.
+// vote is what this rank says with a commit.
 func (s *Session) vote(final, live bool) vote.Vote {
 	x := s.state
 	v := vote.Vote{

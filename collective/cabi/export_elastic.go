@@ -288,6 +288,43 @@ func rgo_elastic_withdraw(h C.uint64_t) C.int {
 	return with(h, (*training).withdraw)
 }
 
+//export rgo_elastic_copy_next
+func rgo_elastic_copy_next(h C.uint64_t) C.int {
+	return with(h, (*training).copyNext)
+}
+
+//export rgo_elastic_hold
+func rgo_elastic_hold(h C.uint64_t, out *C.int32_t) C.int {
+	return with(h, func(t *training) error {
+		if out == nil {
+			return invalidf("nowhere to put the answer")
+		}
+		held, err := t.hold()
+		*out = boolean(held)
+		return err
+	})
+}
+
+//export rgo_elastic_verify
+func rgo_elastic_verify(h C.uint64_t) C.int {
+	return with(h, (*training).verify)
+}
+
+//export rgo_elastic_distrust
+func rgo_elastic_distrust(h C.uint64_t, step *C.int64_t) C.int {
+	return with(h, func(t *training) error {
+		if step == nil {
+			return invalidf("nowhere to put the step")
+		}
+		n, back, err := t.distrust()
+		*step = -1
+		if back {
+			*step = C.int64_t(n)
+		}
+		return err
+	})
+}
+
 //export rgo_elastic_unchanged
 func rgo_elastic_unchanged(h C.uint64_t, out *C.int32_t) C.int {
 	return with(h, func(t *training) error {

@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 #define RG_ABI_MAJOR 2
-#define RG_ABI_MINOR 6
+#define RG_ABI_MINOR 7
 
 typedef uint64_t rg_endpoint;
 typedef uint64_t rg_comm;
@@ -404,6 +404,18 @@ int rg_elastic_changed(rg_elastic elastic);
 /* Parts that are live have changed without that, and the last commit may have been copying them: it is none any more, for all ranks. If
  * one is lost before the next they go on from the one before. */
 int rg_elastic_withdraw(rg_elastic elastic);
+/* A commit may have what a member has computed wrongly, which is found out later. So an older one is kept that is known to be right. All
+ * ranks call these at the same steps:
+ *
+ *   rg_elastic_copy_next    makes the next commit a copy, also of what is live
+ *   rg_elastic_hold         keeps the newest commit until it is known; sets *held to 0 if it is no copy, or the state is sharded
+ *   rg_elastic_verify       no member computes wrongly, or did before what is held: that is verified now
+ *   rg_elastic_distrust     one does: from the next generation on the newest commit is the verified one, whose step is put into *step,
+ *                           or -1 if there is none, and the newest stays what it is */
+int rg_elastic_copy_next(rg_elastic elastic);
+int rg_elastic_hold(rg_elastic elastic, int32_t *held);
+int rg_elastic_verify(rg_elastic elastic);
+int rg_elastic_distrust(rg_elastic elastic, int64_t *step);
 /* Sets *same to 1 if what is live is as in the last commit that was copied, which must be the newest, else to 0. */
 int rg_elastic_unchanged(rg_elastic elastic, int32_t *same);
 /* After a loss before or in rg_elastic_commit_live, when all other ranks have completed the step too: the state as it is counts as

@@ -162,6 +162,10 @@ int rg_elastic_alike(rg_elastic elastic, uint64_t hash) { GUARDED(rgo_elastic_al
 int rg_elastic_ballot(rg_elastic elastic, int64_t values[RG_BALLOT]) { GUARDED(rgo_elastic_ballot(elastic, values)); }
 int rg_elastic_agreed(rg_elastic elastic, const int64_t greatest[RG_BALLOT]) { GUARDED(rgo_elastic_agreed(elastic, (int64_t *)greatest)); }
 int rg_elastic_changed(rg_elastic elastic) { GUARDED(rgo_elastic_changed(elastic)); }
+int rg_elastic_copy_next(rg_elastic elastic) { GUARDED(rgo_elastic_copy_next(elastic)); }
+int rg_elastic_hold(rg_elastic elastic, int32_t *held) { GUARDED(rgo_elastic_hold(elastic, held)); }
+int rg_elastic_verify(rg_elastic elastic) { GUARDED(rgo_elastic_verify(elastic)); }
+int rg_elastic_distrust(rg_elastic elastic, int64_t *step) { GUARDED(rgo_elastic_distrust(elastic, step)); }
 int rg_elastic_withdraw(rg_elastic elastic) { GUARDED(rgo_elastic_withdraw(elastic)); }
 int rg_elastic_unchanged(rg_elastic elastic, int32_t *same) { GUARDED(rgo_elastic_unchanged(elastic, same)); }
 int rg_elastic_commit_alone(rg_elastic elastic) { GUARDED(rgo_elastic_commit_alone(elastic)); }

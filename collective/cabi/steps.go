@@ -132,6 +132,37 @@ func (t *training) withdraw() error {
 	})
 }
 
+func (t *training) copyNext() error {
+	return t.in(func(s *elastic.Session) error {
+		s.Verification().CopyNext()
+		return nil
+	})
+}
+
+func (t *training) hold() (held bool, err error) {
+	err = t.in(func(s *elastic.Session) error {
+		held = s.Verification().Hold()
+		return nil
+	})
+	return held, err
+}
+
+func (t *training) verify() error {
+	return t.in(func(s *elastic.Session) error {
+		s.Verification().Verify()
+		return nil
+	})
+}
+
+func (t *training) distrust() (step uint64, back bool, err error) {
+	err = t.in(func(s *elastic.Session) error {
+		c, ok := s.Verification().Distrust()
+		step, back = c.Step, ok
+		return nil
+	})
+	return step, back, err
+}
+
 func (t *training) unchanged() (same bool, err error) {
 	err = t.in(func(s *elastic.Session) error {
 		same = s.Unchanged()

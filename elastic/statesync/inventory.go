@@ -25,6 +25,7 @@ const (
 type inventory struct {
 	Origin    origin
 	Name      checkpoint.Name // its Run, a count of continuations, is 0 for a commit
+	Bound     Commit          // commits that are newer do not count, see Distrust; zero = all count
 	MetaBytes uint64          // size of everything that is not a tensor
 	Digest    Digest          // zero for a checkpoint that was not read
 	Layout    Digest
@@ -89,7 +90,7 @@ type checkpoints struct {
 
 // inventory returns what this member brings to a sync.
 func (r *Replica) inventory() inventory {
-	v := inventory{MetaBytes: uint64(len(r.newest.meta)), Digest: r.digest(), Layout: r.config.Layout()}
+	v := inventory{MetaBytes: uint64(len(r.newest.meta)), Bound: r.bound, Digest: r.digest(), Layout: r.config.Layout()}
 	switch d := r.checkpoints; {
 	case !r.newest.tentative:
 		v.Origin, v.Name.Generation, v.Name.Step = fromCommit, r.newest.generation, r.newest.step

@@ -53,7 +53,7 @@ func (r *Replica) Changed() { r.live = nil }
 func (r *Replica) Live() bool { return r.live != nil }
 
 // CopyDue reports whether it is time for a commit that copies all tensors.
-func (r *Replica) CopyDue() bool { return time.Since(r.copied) >= copyShare*r.copyTook }
+func (r *Replica) CopyDue() bool { return r.copyNext || time.Since(r.copied) >= copyShare*r.copyTook }
 
 // Matches reports whether the live tensors are those of the newest commit, which was not a live
 // one: a program whose tensors are not has changed them without saying so. It costs one pass over

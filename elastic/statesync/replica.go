@@ -33,6 +33,8 @@ type Replica struct {
 	spare       *Snapshot // the buffer for the next commit; nil = see buffer
 	partial     *partialSnapshot
 	checkpoints *checkpoints     // nil = none
+	copyNext    bool             // see Verification.CopyNext
+	bound       Commit           // see Verification.Distrust; zero = none
 	resumed     *checkpoint.Name // the checkpoint with which the generation began; nil = none
 }
 
@@ -80,7 +82,7 @@ func (r *Replica) record(meta []byte, generation, step uint64, tentative bool) {
 	r.Tensors.packAll(s.data)
 	r.copied = time.Now()
 	s.made = r.copied
-	r.copyTook = r.copied.Sub(began)
+	r.copyTook, r.copyNext = r.copied.Sub(began), false
 	r.adopt(s)
 }
 

@@ -14,9 +14,12 @@ type CommitStore struct {
 	previous *Snapshot // the commit before newest; nil unless two are kept
 	two      bool      // keep two commits
 	final    bool      // newest is the last commit of its generation
-	pins     map[*Snapshot]int
-	free     []*Snapshot
-	changed  chan struct{} // closed and replaced when newest or final change
+	// held may turn out to be right, and verified has; both are kept until others take their place.
+	held, verified *Snapshot
+
+	pins    map[*Snapshot]int
+	free    []*Snapshot
+	changed chan struct{} // closed and replaced when newest or final change
 }
 
 // put makes s the newest commit, and frees the one before as soon as it is not pinned.
@@ -59,6 +62,9 @@ func (c *CommitStore) commits() (all []*Snapshot) {
 func (c *CommitStore) forget() *Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.held == c.newest {
+		c.held = nil
+	}
 	if c.previous == nil {
 		c.newest.tentative = true
 		return c.newest
@@ -83,17 +89,25 @@ func (c *CommitStore) notify() {
 	c.changed = make(chan struct{})
 }
 
-// release keeps an unpinned buffer for reuse: one, and a second one while anything is pinned, so
-// that the trainer does not have to allocate.
+// reserve is how many buffers are kept for reuse, so that the trainer does not have to allocate:
+// one, a second one while anything is pinned, and one while commits are held.
+func (c *CommitStore) reserve() int {
+	n := 1
+	if len(c.pins) > 0 {
+		n++
+	}
+	if c.held != nil || c.verified != nil {
+		n++
+	}
+	return n
+}
+
+// release keeps an unpinned buffer for reuse.
 func (c *CommitStore) release(s *Snapshot) {
-	if c.pins[s] > 0 {
+	if c.pins[s] > 0 || s == c.held || s == c.verified {
 		return
 	}
-	keep := 1
-	if len(c.pins) > 0 {
-		keep = 2
-	}
-	if len(c.free) < keep {
+	if len(c.free) < c.reserve() {
 		c.free = append(c.free, s)
 	}
 }
@@ -174,9 +188,7 @@ func (c *CommitStore) unpin(s *Snapshot) {
 	if s != c.newest && s != c.previous {
 		c.release(s)
 	}
-	if len(c.pins) == 0 && len(c.free) > 1 {
-		c.free = c.free[:1]
-	}
+	c.free = c.free[:min(len(c.free), c.reserve())]
 }
 
 // Reserve allocates the buffer that the trainer will need for its next commit while s is pinned.

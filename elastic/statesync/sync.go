@@ -36,7 +36,7 @@ func (r *Replica) Sync(ctx context.Context, c *collective.Communicator, generati
 	if received == 0 && changed { // prefetched or loaded; a transfer writes to the tensors itself
 		r.Restore()
 	}
-	r.unapplied = false
+	r.unapplied, r.bound = false, Commit{}
 	return Result{Received: received, Changed: changed}, nil
 }
 
@@ -84,6 +84,10 @@ func (r *Replica) negotiate(ctx context.Context, c *collective.Communicator) (al
 	for {
 		if all, err = r.exchangeInventories(ctx, c); err != nil {
 			return nil, 0, nil, nil, err
+		}
+		if bound, over := overBound(all); over {
+			r.ReturnTo(bound)
+			continue
 		}
 		best, holders, lacking, err = choose(all)
 		if err != nil || all[best].Origin != fromDisk {

@@ -31,7 +31,7 @@ ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND
 BALLOT = 8
 
 ABI_MAJOR = 2
-ABI_MINOR = 6
+ABI_MINOR = 7
 
 
 class Op(ctypes.Structure):
@@ -155,6 +155,10 @@ _functions = {
     "rg_elastic_alike": (_handle, c_uint64),
     "rg_elastic_changed": (_handle,),
     "rg_elastic_withdraw": (_handle,),
+    "rg_elastic_copy_next": (_handle,),
+    "rg_elastic_hold": (_handle, POINTER(c_int32)),
+    "rg_elastic_verify": (_handle,),
+    "rg_elastic_distrust": (_handle, POINTER(c_int64)),
     "rg_elastic_unchanged": (_handle, POINTER(c_int32)),
     "rg_elastic_commit_alone": (_handle,),
     "rg_elastic_restore": (_handle,),

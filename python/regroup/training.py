@@ -191,6 +191,27 @@ class Training:
         """Gives up the last commit of a sharded state: live parts have changed while it may have been copying them."""
         check(self._lib.rg_elastic_withdraw(self.handle))
 
+    def copy_next(self) -> None:
+        """Makes the next commit a copy, as hold needs it. All ranks call it at the same step, and so the next three."""
+        check(self._lib.rg_elastic_copy_next(self.handle))
+
+    def hold(self) -> bool:
+        """Keeps the newest commit until it is known whether it is right; whether that was a copy."""
+        held = ctypes.c_int32()
+        check(self._lib.rg_elastic_hold(self.handle, ctypes.byref(held)))
+        return bool(held.value)
+
+    def verify(self) -> None:
+        """Says that no member had computed wrongly before the commit that is held."""
+        check(self._lib.rg_elastic_verify(self.handle))
+
+    def distrust(self) -> Optional[int]:
+        """Says that a member computes wrongly: from the next generation on the newest commit is the last one that was
+        verified. Returns its step; None if there is none, and nothing changes."""
+        step = ctypes.c_int64()
+        check(self._lib.rg_elastic_distrust(self.handle, ctypes.byref(step)))
+        return step.value if step.value >= 0 else None
+
     def unchanged(self) -> bool:
         """Whether what is live is as in the last commit, which was copied. It costs a pass over it."""
         same = ctypes.c_int32()

@@ -40,7 +40,7 @@ def parts_of(model):
         p.register_post_accumulate_grad_hook(reach)
     next(model.parameters()).register_hook(changed)
     optimizer = training.optimizer(model.parameters())
-    how = {"witness": "WRONG" in os.environ, "optimizer": optimizer, "check_every": 20}
+    how = {"witness": "WRONG" in os.environ, "optimizer": optimizer, "check_every": 5}
     gradients = GradientAccumulator(model, training.micro_batches, seed=5, **how)
     return {"model": model, "optimizer": optimizer, "gradients": gradients}
 

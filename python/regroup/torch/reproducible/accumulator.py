@@ -30,6 +30,7 @@ from .replicated import BUCKET_BYTES, ReplicatedTotals
 from .sharded import ShardedTotals
 from .checks.state_checks import StateChecks
 from .checks.state_hash import StateHash, state_of
+from .checks.verified import VerifiedCommits
 
 
 class _Result(NamedTuple):
@@ -113,10 +114,11 @@ class GradientAccumulator:
             raise InvalidArgumentError(f"check_every is {check_every!r}: it is a number of steps, or 0 for never")
         state = functools.partial(state_of, named, list(module.named_buffers()), optimizer, self._device)
         self._checks = StateChecks(self._ranks, state, check_every, self._sharded)
-        self._dealt = DealtSteps()
+        self._dealt, self._verified = DealtSteps(), VerifiedCommits()
         self._last: Optional[List[float]] = None  # the largest gradient by parameter, before this step
         self._found: Optional[List[float]] = None  # in a pass of this step whose totals were no use
         self._completed: Optional[int] = None  # the last step whose gradients were complete
+        self._saved: Optional[int] = None  # the last step whose state was saved
         self._begun: Any = None  # what state_dict was when the totals were begun
         self._now: Dict[int, torch.Tensor] = {}  # the largest in this step, on this rank
         self._adding: Optional[List[int]] = None  # the shifts; None = this pass finds the magnitudes
@@ -131,7 +133,12 @@ class GradientAccumulator:
         loop must go to its end."""
         self._open(step)
         self._agree()
-        self._checks.check(step, self._dealt.take)
+        if self._checks.due(step):
+            self._checks.check(step, self._dealt.take)
+            if self._inspection is not None and self._saved == self._completed:
+                self._verified.compared(self._ranks.size)
+        if self._inspection is not None and self._checks.due(step + 1):
+            self._verified.before_commit()
         while True:
             self._adding = self._shifts()
             todo, self._seconds = self._dealing.share(self._ranks), 0.0
@@ -167,6 +174,8 @@ class GradientAccumulator:
                     yield dispute.micro_batch
                     self._end(dispute.micro_batch, counts=False)
                     inspection.settle(dispute, self._finite(), step)
+                else:
+                    self._verified.right(inspection.agreed())
             self._install(result)
             # What a sharded model's ranks have computed before a loss, new ones do not know.
             self._dealt.add(step, reporting.generation(), done.ranks, None if self._sharded else done.again)
@@ -224,6 +233,7 @@ class GradientAccumulator:
     def state_dict(self) -> Dict[str, Any]:
         """What the next step needs."""
         last = None if self._last is None else dict(zip(self._names, self._last))
+        self._saved = self._completed
         return {"step": self._completed, "magnitudes": last, "dealt": copy.deepcopy(self._dealt.entries)}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
@@ -271,6 +281,7 @@ class GradientAccumulator:
         agreement = self._dealing.agree(self._ranks)
         if agreement is None:
             return
+        self._verified.changed()
         if not agreement.keeps:
             self._clear()
         if agreement.passes == 0:

@@ -10,6 +10,7 @@ from ....errors import RegroupError, SilentCorruptionError
 from .checksum import Checksum
 from ..dealing import Dealing
 from ..ranks import Ranks
+from .verified import distrust
 from .witness import Duty, Verdict, duty, judge
 
 
@@ -85,6 +86,10 @@ class Inspection:
                 return Dispute(broken - 1, {r: _WRONG})
         return None
 
+    def agreed(self) -> Sequence[int]:
+        """The ranks of which two have computed the same in this step, with the same result."""
+        return () if self._duty is None else (self._duty.owner, self._duty.witness)
+
     def settle(self, dispute: Dispute, finite: bool, step: int) -> None:
         """Decides, after all ranks have computed the micro-batch again, and ends those who are wrong."""
         assert self._sums is not None
@@ -112,5 +117,7 @@ def accuse(ranks: Ranks, verdict: Verdict, what: str) -> None:
             permanent,
         )
     if wrong:
+        if verdict.always:
+            distrust(ranks.rank == min(set(range(ranks.size)) - set(wrong)))
         ranks.gather(torch.tensor([0]))
         raise RegroupError(f"ranks {wrong} have another result for {what}, and go on")

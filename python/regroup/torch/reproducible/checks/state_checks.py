@@ -34,11 +34,13 @@ class StateChecks:
         self._ranks, self._state, self._every, self._sharded = ranks, state, every, sharded
         self._sending: Optional[threading.Thread] = None
 
+    def due(self, step: int) -> bool:
+        """Whether the state is checked before a step."""
+        return self._every > 0 and step > 0 and step % self._every == 0
+
     def check(self, step: int, dealt: Callable[[], List[Dict[str, Any]]]) -> None:
-        """Makes sure that all ranks have the same state before a step, if it is time to; of a sharded model each has
-        a part, and nothing is compared. dealt returns what is reported with the hash, and forgets it."""
-        if self._every == 0 or step == 0 or step % self._every:
-            return
+        """Makes sure that all ranks have the same state before a step; of a sharded model each has a part, and nothing
+        is compared. dealt returns what is reported with the hash, and forgets it."""
         report = reported(step // self._every)
         if self._sharded and not report:
             return
