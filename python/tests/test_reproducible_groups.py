@@ -27,7 +27,7 @@ STEPS = 8
 
 #: Seconds in which the others hear of a death. Gloo forgets to wake those who wait for the rest of a message; as in a
 #: real job, a process that hangs is killed.
-NOTICE = 3.0
+NOTICE = 10.0
 
 
 def joined(parts):
