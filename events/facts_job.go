@@ -232,7 +232,7 @@ func (c Cause) Accuses(p ident.Place, rank ident.Rank) bool {
 // Blames reports whether the cause is the failure of this worker. It may have been reported before
 // the end of the process explained it.
 func (c Cause) Blames(p ident.Place, rank ident.Rank) bool {
-	return c.Kind == CauseWorkerFailed && c.Place != nil && *c.Place == p && c.Rank == rank
+	return c.Kind.WorkerFailed() && c.Place != nil && *c.Place == p && c.Rank == rank
 }
 
 // CauseKind classifies causes; the list is closed.
@@ -242,13 +242,18 @@ type CauseKind string
 const (
 	CauseStart        CauseKind = "start"         // the first generation
 	CauseWorkerFailed CauseKind = "worker-failed" // a process died
-	CauseWorkerLost   CauseKind = "worker-lost"   // peers accused it and it did not rejoin in time
-	CauseNodeLost     CauseKind = "node-lost"     // decided by discovery
-	CauseLink         CauseKind = "link"          // two nodes cannot reach each other, and one is excluded for a while
-	CauseHang         CauseKind = "hang"          // no worker made a step within the job's limit
-	CauseGrow         CauseKind = "grow"          // planned: more members
-	CauseShrink       CauseKind = "shrink"        // planned: fewer members (scale, drain)
+	// A worker's results were not those of the others: its processor, GPU or memory is at fault.
+	CauseSilentCorruption CauseKind = "silent-corruption"
+	CauseWorkerLost       CauseKind = "worker-lost" // peers accused it and it did not rejoin in time
+	CauseNodeLost         CauseKind = "node-lost"   // decided by discovery
+	CauseLink             CauseKind = "link"        // two nodes cannot reach each other, and one is excluded for a while
+	CauseHang             CauseKind = "hang"        // no worker made a step within the job's limit
+	CauseGrow             CauseKind = "grow"        // planned: more members
+	CauseShrink           CauseKind = "shrink"      // planned: fewer members (scale, drain)
 )
+
+// WorkerFailed reports whether the cause is a worker that has failed, in whatever way.
+func (c CauseKind) WorkerFailed() bool { return c == CauseWorkerFailed || c == CauseSilentCorruption }
 
 // Planned reports whether the cause is a resize or start, not a fault.
 func (c CauseKind) Planned() bool { return c == CauseGrow || c == CauseShrink || c == CauseStart }

@@ -93,6 +93,14 @@ func (w WorkerExited) ProgramFault() bool {
 	return !w.Asked && (w.ExitCode > 0 || w.OOM || slices.Contains(OwnSignals, w.Signal))
 }
 
+// CauseKind is the kind of the cause that the exit is if it is a failure.
+func (w WorkerExited) CauseKind() CauseKind {
+	if w.Exception.SilentCorruption() {
+		return CauseSilentCorruption
+	}
+	return CauseWorkerFailed
+}
+
 // Failed reports whether the exit is a failure. With the SDK (inProcess) exit 0 needs done.
 func (w WorkerExited) Failed(inProcess bool) bool {
 	if w.Asked {

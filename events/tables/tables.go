@@ -35,6 +35,12 @@ type Exception struct {
 	BeforeMS float64 `json:"before_ms,omitempty"` // time from its output to the exit
 }
 
+// SilentCorruption reports whether the exception is that of a worker whose results are not those of
+// the others (regroup.errors): its processor, GPU or memory is at fault.
+func (e *Exception) SilentCorruption() bool {
+	return e != nil && strings.HasSuffix(e.Type, "SilentCorruptionError")
+}
+
 // String returns the exception in one line: what, where, and why.
 func (e Exception) String() string {
 	s := e.Type

@@ -260,7 +260,7 @@ class Jobs(unittest.TestCase):
                 job.wait()
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         (incident,) = job.summary["incidents"][:1]
-        self.assertEqual("worker-failed", incident["cause"], job.output)
+        self.assertEqual("silent-corruption", incident["cause"], job.output)
         self.assertRegex(job.output, r"/1 died: regroup.errors.SilentCorruptionError: rank 1 has another result")
         self.assertEqual([{0, 1, 2}, {0, 2}], [set(slots) for slots in job.pids()][:2], job.output)
         self.assertNotIn(1, job.pids()[-1], job.output)

@@ -15,10 +15,6 @@ import (
 	"github.com/regroup-io/regroup/internal/english"
 )
 
-// silentCorruption is the exception of regroup.torch that ends a worker whose results are not those
-// of the others: its processor, GPU or memory is at fault.
-const silentCorruption = "SilentCorruptionError"
-
 // failuresKept is how many counted failures a view keeps, unless failures.sameStep needs more.
 const failuresKept = 64
 
@@ -36,7 +32,7 @@ func (t *transition) exitFailure(b events.WorkerExited) failure {
 		f.kind, f.poison = events.FailureStart, false
 	case b.OOM:
 		f.kind = events.FailureOOM
-	case b.Exception != nil && strings.HasSuffix(b.Exception.Type, silentCorruption):
+	case b.Exception.SilentCorruption():
 		f.kind, f.poison = events.FailureCorrupt, false
 	case b.Signal != "":
 		f.kind, f.poison = events.FailureSignal, slices.Contains(events.OwnSignals, b.Signal)

@@ -101,7 +101,7 @@ func (t *transition) explainCause(c events.Cause, of ident.Generation) {
 // refineCause replaces a cause reported by peers with the actual failure of the worker.
 func (t *transition) refineCause(c events.Cause) {
 	o := t.View.OpenIncident
-	if o == nil || c.Kind != events.CauseWorkerFailed || c.Place == nil || !o.Cause.Accuses(*c.Place, c.Rank) {
+	if o == nil || !c.Kind.WorkerFailed() || c.Place == nil || !o.Cause.Accuses(*c.Place, c.Rank) {
 		return
 	}
 	t.replaceCause(c)
@@ -118,7 +118,7 @@ func (t *transition) replaceCause(c events.Cause) {
 // a worker that reports a lost peer.
 func (t *transition) preferCause(w *tables.WorkerView, c events.Cause) {
 	o := t.View.OpenIncident
-	if o == nil || o.From != w.Generation || lostPeer(w) || o.Cause.Kind != events.CauseWorkerFailed || o.Cause.Place == nil {
+	if o == nil || o.From != w.Generation || lostPeer(w) || !o.Cause.Kind.WorkerFailed() || o.Cause.Place == nil {
 		return
 	}
 	if f := t.worker(*o.Cause.Place); f == nil || f.Generation != o.From || !lostPeer(f) {

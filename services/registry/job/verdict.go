@@ -29,7 +29,7 @@ func (t *transition) failed(w *tables.WorkerView, b events.WorkerExited, of iden
 	member := t.member(w)
 	if member {
 		place := w.Place
-		t.generationBroken(events.Cause{Kind: events.CauseWorkerFailed, Place: &place, Rank: w.Rank, Detail: w.Detail})
+		t.generationBroken(events.Cause{Kind: b.CauseKind(), Place: &place, Rank: w.Rank, Detail: w.Detail})
 	}
 	t.Broken = max(t.Broken, b.Generation)
 	if b.Generation == 0 && (member || b.Orphaned) {

@@ -123,7 +123,7 @@ func (t *transition) exited(b events.WorkerExited) {
 		if g := t.generation(b.Generation); rank < 0 && g != nil {
 			rank = rankOf(g.Members, w.WorkerRef, -1)
 		}
-		cause := events.CauseAt(events.CauseWorkerFailed, b.Place, rank, b.Detail)
+		cause := events.CauseAt(b.CauseKind(), b.Place, rank, b.Detail)
 		t.explainCause(cause, b.Generation)
 		t.preferCause(w, cause)
 	}

@@ -36,7 +36,7 @@ func (t *transition) exited(w events.WorkerExited) {
 	case w.Failed(!t.restart()):
 		x.State = dead
 		if rank >= 0 {
-			t.proposeForExit(events.CauseAt(events.CauseWorkerFailed, w.Place, rank, w.Detail), w.AgeMS)
+			t.proposeForExit(events.CauseAt(w.CauseKind(), w.Place, rank, w.Detail), w.AgeMS)
 		}
 	case x.Leaving && !w.Asked:
 	case w.Asked:
