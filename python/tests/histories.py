@@ -139,7 +139,7 @@ class Rank:
         self.pipe, self.trainings = pipe, trainings
         self.ranks = PipeRanks(pipe)
 
-    def new(self, name: str, witness: bool, fault: Optional[Fault] = None) -> None:
+    def new(self, name: str, witness: int, fault: Optional[Fault] = None) -> None:
         """Begins as a new worker, on a machine that may have a fault."""
         from regroup.torch.reproducible import GradientAccumulator, accumulator
 
@@ -248,12 +248,12 @@ class Cluster:
             p.join()
 
     def faulty(
-        self, name: str, steps: int, rank: int, fault: Fault
+        self, name: str, steps: int, rank: int, fault: Fault, witness: int = 1
     ) -> Tuple[Optional[int], List[Tuple[int, bool]], Set]:
         """Three ranks, of which one has a fault: the step in which it was found out, who else was, and the hashes of
         the ranks that have come to the end."""
         for r in range(3):
-            self.pipes[r].send(("new", (name, True, fault if r == rank else None)))
+            self.pipes[r].send(("new", (name, witness, fault if r == rank else None)))
         commits = [self.pipes[r].recv()[1] for r in range(3)]
         asked: Dict[int, Any] = {}
         gone: Dict[int, Any] = {}

@@ -164,7 +164,8 @@ class Faults(unittest.TestCase):
             kind, permanent = dice.choice(("gradient", "weight", "momentum")), dice.random() < 0.5
             fault = Fault(kind, dice.randrange(2, 5), permanent, n)
             rank = dice.randrange(3)
-            found, others, hashes = cluster.faulty("convolutional", steps, rank, fault)
+            witness = dice.choice((1, 6))  # of 6
+            found, others, hashes = cluster.faulty("convolutional", steps, rank, fault, witness)
             self.assertEqual([], others, f"rank {rank} has {fault}")
             if kind != "gradient":  # a change of the state is seen when the ranks compare theirs
                 if found is None:  # rounding has taken it away
@@ -172,12 +173,15 @@ class Faults(unittest.TestCase):
                 else:
                     # What changes in each step may be as it was when the ranks look.
                     self.assertLessEqual(found - fault.step, CHECK_EVERY * (1 + permanent), f"rank {rank} has {fault}")
+            elif witness == 6:
+                self.assertTrue(found is not None or hashes == right, f"rank {rank} has {fault}")
             elif permanent:
                 slow += found is None or found - fault.step > 30  # 5 V steps
-            count[kind, permanent, found is not None or hashes == right] += 1
-        for (kind, permanent, found), times in sorted(count.items()):
+            end = "found" if found is not None else "of no effect" if hashes == right else "not found"
+            count[kind, permanent, witness, end] += 1
+        for (kind, permanent, witness, end), times in sorted(count.items()):
             often = "in each micro-batch" if permanent else "once"
-            print(f"{kind} {often}: {times} {'found, or of no effect' if found else 'not found'}", flush=True)
+            print(f"{kind} {often}, {witness} of 6 computed twice: {times} {end}", flush=True)
         self.assertLessEqual(slow, max(1, FAULTS // 1000))
 
 

@@ -21,6 +21,9 @@ STEPS = int(os.environ.get("STEPS", "1000000" if os.environ.get("EVERY_CASE") el
 
 MICRO_BATCHES, CHECK_EVERY = 12, 50
 
+#: Micro-batches of a step that two ranks compute.
+WITNESSED = 2
+
 
 class Waits(Exception):
     """The others have not said their part yet."""
@@ -60,7 +63,7 @@ class Rank:
 
     def __init__(self):
         self.dealing = Dealing(MICRO_BATCHES, "")
-        self.inspection = Inspection(self, self.dealing)
+        self.inspection = Inspection(self, self.dealing, WITNESSED)
         self.checks = StateChecks(self, lambda: self.state, CHECK_EVERY, sharded=False)
 
     def enter(self, network, rank):
@@ -137,21 +140,19 @@ class Undisturbed(unittest.TestCase):
                 rank.dealing.done(m)
                 inspection.ended(m, finite)
             for m in inspection.witnesses():
-                self.compute(rank, step, m, inspection.watch())
+                self.compute(rank, step, m, inspection.watch(m))
                 (owner,) = (r for r, share in enumerate(shares) if m in share)
                 self.duties[len(shares)].add((owner, rank.rank))
         rows = [rank.dealing.tell(rank, rank.inspection.tells())[0] for rank in self.ranks]
         network.add_up()
-        disputes = [rank.inspection.dispute(rank.dealing.check(row).told) for rank, row in zip(self.ranks, rows)]
-        self.assertEqual(1, len({d and d.micro_batch for d in disputes}), f"step {step}")
-        if disputes[0] is not None:
-            self.assertEqual(0, mix(step) % 997, f"step {step}: {disputes[0]}")
+        disputes = [rank.inspection.disputes(rank.dealing.check(row).told) for rank, row in zip(self.ranks, rows)]
+        self.assertEqual(1, len({tuple(d.micro_batch for d in found) for found in disputes}), f"step {step}")
+        for same in zip(*disputes):
+            self.assertEqual(0, mix(step) % 997, f"step {step}: {same[0]}")
             self.everywhere += 1
-            for rank, dispute in zip(self.ranks, disputes):
-                self.compute(rank, step, dispute.micro_batch, rank.inspection.watch())
-            network.gather_all(
-                [lambda r=r, d=d: r.inspection.settle(d, False, step) for r, d in zip(self.ranks, disputes)]
-            )
+            for rank, dispute in zip(self.ranks, same):
+                self.compute(rank, step, dispute.micro_batch, rank.inspection.watch(dispute.micro_batch))
+            network.gather_all([lambda r=r, d=d: r.inspection.settle(d, False, step) for r, d in zip(self.ranks, same)])
         times = [s * self.dice.uniform(0.8, 1.2) for s in self.speeds]
         for rank in self.ranks:
             rank.dealing.shares.measured(times)

@@ -7,7 +7,7 @@ import unittest
 
 import torch
 
-from regroup.errors import RegroupError, SilentCorruptionError
+from regroup.errors import InvalidArgumentError, RegroupError, SilentCorruptionError
 from regroup.torch.reproducible import GradientAccumulator
 from regroup.torch.reproducible.checks import state_checks
 from regroup.torch.reproducible.checks.checksum import checksum
@@ -94,6 +94,11 @@ class Hashes(unittest.TestCase):
         self.assertEqual({"layers.3.*"}, {name for name in one if one[name] != other[name]})
         flat = StateHash(1, "h", {f"w{i}": "0" * 16 for i in range(1000)}).grouped()
         self.assertEqual(["*"], list(flat))
+
+    def test_wrong_arguments_are_refused(self):
+        for name, value in (("witness", 3), ("witness", -1), ("check_every", -1), ("check_every", 0.5)):
+            with self.assertRaisesRegex(InvalidArgumentError, name):
+                GradientAccumulator(training()[0], 2, **{name: value})
 
     def test_within_a_step_there_is_none(self):
         model, _ = training()

@@ -7,7 +7,7 @@ import copy
 import functools
 import math
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -60,8 +60,8 @@ class GradientAccumulator:
     much for that of the step before.
 
     Each ``check_every`` steps, 0 = never, the ranks compare their state, with that of ``optimizer`` if it is given: a
-    rank that differs raises SilentCorruptionError. With ``witness`` a second rank computes one micro-batch of each step
-    too, with the same end for one whose result differs.
+    rank that differs raises SilentCorruptionError. With ``witness=n``, or True for 1, a second rank computes n of the
+    micro-batches of each step too, with the same end for one whose result differs.
 
     ``micro_batches`` is at least the number of ranks. The model is alike on all ranks, a DistributedDataParallel or
     not; what DistributedDataParallel does in a backward pass is left out.
@@ -76,7 +76,7 @@ class GradientAccumulator:
         seed: int = 0,
         group: Optional[Any] = None,
         bucket_bytes: int = BUCKET_BYTES,
-        witness: bool = False,
+        witness: Union[bool, int] = False,
         optimizer: Optional[torch.optim.Optimizer] = None,
         check_every: int = 100,
     ):
@@ -109,7 +109,12 @@ class GradientAccumulator:
         self._buffers = Buffers(module)
         shapes = " ".join(f"{n} {list(p.shape)} {p.dtype}" for n, p in named)
         self._dealing = Dealing(micro_batches, f"{micro_batches} micro-batches, seed {seed}, parameters {shapes}")
-        self._inspection = Inspection(self._ranks, self._dealing) if witness else None
+        if not isinstance(witness, int) or not 0 <= witness <= micro_batches:
+            raise InvalidArgumentError(
+                f"witness is {witness!r}: it is how many of the {micro_batches} micro-batches of a step two ranks compute; "
+                "True is one"
+            )
+        self._inspection = Inspection(self._ranks, self._dealing, int(witness)) if witness else None
         if not isinstance(check_every, int) or check_every < 0:
             raise InvalidArgumentError(f"check_every is {check_every!r}: it is a number of steps, or 0 for never")
         state = functools.partial(state_of, named, list(module.named_buffers()), optimizer, self._device)
@@ -159,7 +164,7 @@ class GradientAccumulator:
                 yield m
                 self._end(m, counts=False)
             for m in inspection.witnesses() if inspection is not None else ():
-                self._begin(step, m, False, counts=False, seen=inspection.watch())
+                self._begin(step, m, False, counts=False, seen=inspection.watch(m))
                 yield m
                 self._end(m, counts=False)
             tells = inspection.tells() if inspection is not None else []
@@ -168,13 +173,13 @@ class GradientAccumulator:
                 continue
             done = self._dealing.check(result.told)
             if inspection is not None:
-                dispute = inspection.dispute(done.told)
-                if dispute is not None:
-                    self._begin(step, dispute.micro_batch, False, counts=False, seen=inspection.watch())
-                    yield dispute.micro_batch
-                    self._end(dispute.micro_batch, counts=False)
-                    inspection.settle(dispute, self._finite(), step)
-                else:
+                disputes = inspection.disputes(done.told)
+                for d in disputes:
+                    self._begin(step, d.micro_batch, False, counts=False, seen=inspection.watch(d.micro_batch))
+                    yield d.micro_batch
+                    self._end(d.micro_batch, counts=False)
+                    inspection.settle(d, self._finite(), step)
+                if not disputes:
                     self._verified.right(inspection.agreed())
             self._install(result)
             # What a sharded model's ranks have computed before a loss, new ones do not know.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 import torch
 
@@ -11,7 +11,7 @@ from .checksum import Checksum
 from ..dealing import Dealing
 from ..ranks import Ranks
 from .verified import distrust
-from .witness import Duty, Verdict, duty, judge
+from .witness import Duty, Verdict, duties, judge
 
 
 class Dispute(NamedTuple):
@@ -28,39 +28,36 @@ _WRONG = 0
 class Inspection:
     """The inspection of a step. All ranks call its functions at the same places.
 
-    Two ranks compute one micro-batch of each step; and one whose gradient is not finite, which would spoil all, is
-    computed by all.
+    Two ranks compute some micro-batches of each step, as many as count says; and all compute one whose gradient is not
+    finite, which would spoil everything.
     """
 
-    def __init__(self, ranks: Ranks, dealing: Dealing):
-        self._ranks, self._dealing = ranks, dealing
-        self._duty: Optional[Duty] = None
-        self._sums: Optional[Checksum] = None  # of the micro-batch that two ranks compute
+    def __init__(self, ranks: Ranks, dealing: Dealing, count: int = 1):
+        self._ranks, self._dealing, self._count = ranks, dealing, count
+        self._duties: List[Duty] = []
+        self._sums: Dict[int, Checksum] = {}  # of what two ranks compute, by micro-batch
         self._broken: Optional[int] = None  # the first micro-batch of this rank that is not finite
 
     def begin(self, step: int) -> None:
         """Begins a pass whose gradients are added."""
-        self._sums = self._broken = None
-        sizes = self._dealing.sizes(self._ranks)
-        self._duty = duty(step, sizes) if self._ranks.size > 1 and self._dealing.whole() else None
+        self._sums, self._broken, self._duties = {}, None, []
+        if self._ranks.size > 1 and self._dealing.whole():
+            self._duties = duties(step, self._dealing.sizes(self._ranks), self._count)
 
     def watches(self, micro_batch: int) -> Optional[Checksum]:
         """What takes the gradients of a micro-batch of this rank; None if nobody compares them."""
-        if self._duty is None or self._duty[:2] != (micro_batch, self._ranks.rank):
-            return None
-        self._sums = Checksum()
-        return self._sums
+        if any(d.micro_batch == micro_batch and d.owner == self._ranks.rank for d in self._duties):
+            return self.watch(micro_batch)
+        return None
 
     def witnesses(self) -> List[int]:
         """What this rank computes a second time; watch must take its gradients."""
-        if self._duty is None or self._duty.witness != self._ranks.rank:
-            return []
-        return [self._duty.micro_batch]
+        return [d.micro_batch for d in self._duties if d.witness == self._ranks.rank]
 
-    def watch(self) -> Checksum:
+    def watch(self, micro_batch: int) -> Checksum:
         """What takes the gradients of a micro-batch that is computed once more."""
-        self._sums = Checksum()
-        return self._sums
+        self._sums[micro_batch] = Checksum()
+        return self._sums[micro_batch]
 
     def ended(self, micro_batch: int, finite: bool) -> None:
         """Says that this rank has computed a micro-batch of its own."""
@@ -68,32 +65,36 @@ class Inspection:
             self._broken = micro_batch
 
     def tells(self) -> List[int]:
-        """What this rank tells of its results, to be added to what the others tell."""
-        mine, row = 0 if self._sums is None else self._sums.value(), [0] * (2 + self._ranks.size)
-        if self._duty is not None and self._duty.owner == self._ranks.rank:
-            row[0] = mine
-        elif self._duty is not None and self._duty.witness == self._ranks.rank:
-            row[1] = mine
-        row[2 + self._ranks.rank] = 0 if self._broken is None else self._broken + 1
-        return row
+        """What this rank tells of its results, to be added to what the others tell: for each duty those of its owner
+        and its witness."""
+        row = [
+            self._sums[d.micro_batch].value() if self._ranks.rank == r else 0
+            for d in self._duties
+            for r in (d.owner, d.witness)
+        ]
+        broken = [0] * self._ranks.size
+        broken[self._ranks.rank] = 0 if self._broken is None else self._broken + 1
+        return row + broken
 
-    def dispute(self, told: Sequence[int]) -> Optional[Dispute]:
+    def disputes(self, told: Sequence[int]) -> List[Dispute]:
         """What all ranks must compute once more, by the sums of what they have told."""
-        if self._duty is not None and told[0] != told[1]:
-            return Dispute(self._duty.micro_batch, {self._duty.owner: told[0], self._duty.witness: told[1]})
-        for r, broken in enumerate(told[2:] if self._ranks.size > 1 else ()):
-            if broken:
-                return Dispute(broken - 1, {r: _WRONG})
-        return None
+        found: Dict[int, Dispute] = {}
+        for n, d in enumerate(self._duties):
+            first, second = told[2 * n : 2 * n + 2]
+            if first != second:
+                found[d.micro_batch] = Dispute(d.micro_batch, {d.owner: first, d.witness: second})
+        for r, broken in enumerate(told[2 * len(self._duties) :] if self._ranks.size > 1 else ()):
+            if broken and broken - 1 not in found:
+                found[broken - 1] = Dispute(broken - 1, {r: _WRONG})
+        return list(found.values())
 
-    def agreed(self) -> Sequence[int]:
+    def agreed(self) -> Set[int]:
         """The ranks of which two have computed the same in this step, with the same result."""
-        return () if self._duty is None else (self._duty.owner, self._duty.witness)
+        return {r for d in self._duties for r in (d.owner, d.witness)}
 
     def settle(self, dispute: Dispute, finite: bool, step: int) -> None:
         """Decides, after all ranks have computed the micro-batch again, and ends those who are wrong."""
-        assert self._sums is not None
-        rows = self._ranks.gather(torch.tensor([self._sums.value(), int(finite)]))
+        rows = self._ranks.gather(torch.tensor([self._sums[dispute.micro_batch].value(), int(finite)]))
         values, first = [int(row[0]) for row in rows], dict(dispute.first)
         verdict = judge(first, values)
         if not verdict.unknown and _WRONG in first.values():

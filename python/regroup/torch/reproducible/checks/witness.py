@@ -1,6 +1,6 @@
 """Finds a rank that computes wrongly: what it computes, another one computes too.
 
-In each step one micro-batch, chosen by the number of the step, is computed by a second rank, the witness. The
+In each step one micro-batch or more, chosen by the number of the step, are computed by a second rank, the witness. The
 gradients of both have the same bits; if they have not, all ranks compute that micro-batch, and those in the minority
 are at fault.
 """
@@ -21,16 +21,16 @@ class Duty(NamedTuple):
     witness: int
 
 
-def duty(step: int, shares: Sequence[int]) -> Duty:
-    """That of a step, of ranks with so many micro-batches each. Each micro-batch, and each rank as the witness of each
-    other one, has its turn."""
-    turn = mix(step)
-    micro_batch = turn % sum(shares)
-    owner = before = 0
-    while micro_batch >= before + shares[owner]:
-        before, owner = before + shares[owner], owner + 1
-    others = [r for r in range(len(shares)) if r != owner]
-    return Duty(micro_batch, owner, others[(turn >> 32) % len(others)])
+def duties(step: int, shares: Sequence[int], count: int) -> List[Duty]:
+    """Those of a step, of ranks with so many micro-batches each, for so many of these. Each micro-batch, and each rank
+    as the witness of each other one, has its turn."""
+    owners = [r for r, share in enumerate(shares) for _ in range(share)]
+    turns = {m: mix(mix(step) ^ m) for m in range(len(owners))}
+    found = []
+    for m in sorted(turns, key=lambda m: turns[m])[:count]:
+        others = [r for r in range(len(shares)) if r != owners[m]]
+        found.append(Duty(m, owners[m], others[turns[m] % len(others)]))
+    return found
 
 
 class Verdict(NamedTuple):
