@@ -73,7 +73,7 @@ class Job:
         dice, self.kind = random.Random(seed), kind
         self.computed, self.lost = collections.Counter(), collections.Counter()  # how often each micro-batch was
         self.has = collections.defaultdict(set)  # what workers have computed
-        chance = 0.0 if world else dice.choice((0.002, 0.004, 0.008)) * (1 if kind.sharded else 2)
+        chance = 0.0 if world else dice.choice((0.001, 0.002, 0.004)) * (1 if kind.sharded else 4)
         commits, members = {}, []
         while True:
             step, commit = max(commits.values(), key=operator.itemgetter(0), default=(0, None))
