@@ -144,6 +144,7 @@ class Rank:
         from regroup.torch.reproducible import GradientAccumulator, accumulator
 
         accumulator.ranks_of = lambda group, device: self.ranks
+        accumulator.reporting.generation = lambda: self.ranks.number
         self.training, self.fault = self.trainings[name], fault
         self.model, self.optimizer = self.training.make()
         how = {"witness": witness, "optimizer": self.optimizer, "check_every": CHECK_EVERY}
@@ -194,7 +195,8 @@ class Rank:
                     self.ranks.number, self.ranks.rank, self.ranks.size, commit, steps = value
                     self.load(commit)
                     self.train(steps)
-                    self.pipe.send(("ends", (digest(self.model, self.optimizer), self.step)))
+                    ends = digest(self.model, self.optimizer), self.gradients.state_dict()["dealt"]
+                    self.pipe.send(("ends", ends))
                 elif order == "end":
                     return
             except Lost:
@@ -223,6 +225,10 @@ class History:
     generations: int = 0
     #: Which ranks have computed a micro-batch, by (step, micro-batch).
     computed: Dict[Tuple[int, int], List[int]] = field(default_factory=dict)
+    #: The ranks of each generation.
+    members: Dict[int, List[int]] = field(default_factory=dict)
+    #: What the ranks that have come to the end say of who has computed what.
+    dealt: List[List[Dict[str, Any]]] = field(default_factory=list)
     #: How often the only result of a micro-batch was lost with a rank that died.
     void: Dict[Tuple[int, int], int] = field(default_factory=dict)
 
@@ -313,6 +319,7 @@ class _Course:
             newest = max(known[i][0] for i in self.members if i in known)
             commit = next(c for i in self.members if i in known for n, c in [known[i]] if n == newest)
             self.history.generations += 1
+            self.history.members[self.history.generations] = list(self.members)
             for i, r in enumerate(self.members):
                 order = (self.history.generations, i, len(self.members), commit, self.steps)
                 self.pipes[r].send(("enter", order))
@@ -357,6 +364,7 @@ class _Course:
                 elif what == "ends":
                     ended.add(r)
                     self.history.hashes.add(value[0])
+                    self.history.dealt.append(value[1])
                 elif self._dies():
                     self._kill(r)
                 elif what in ("computes", "computed", "stepped"):

@@ -138,12 +138,32 @@ class Histories(unittest.TestCase):
                     self.assertEqual(len(ranks) - 1, history.void.get(one, 0), f"history {seed}, {one}")
                     again += len(ranks) - 1
             deaths += history.deaths
+            self.check_account(history, steps, seed % 2 == 1)
             if (seed + 1) % 100 == 0 or seed + 1 == HISTORIES:
                 print(
                     f"{name}: {seed + 1} histories, {deaths} deaths, {again} micro-batches computed again", flush=True
                 )
         self.assertGreater(deaths, HISTORIES)
         self.assertGreater(again, 0)
+
+    def check_account(self, history, steps, witness):
+        """What the ranks say of who has computed what is so; they know of at least as much that was lost as was
+        computed again, as a rank may have died before it had computed what it had to."""
+        self.assertEqual(1, len({str(entries) for entries in history.dealt}))
+        lost = collections.Counter()
+        for e in history.dealt[0]:
+            for step in range(e["first"], e["last"] + 1):
+                lost[step] = e["again"]
+                for m, rank in enumerate(e["ranks"]):
+                    self.assertIn(
+                        history.members[e["generation"]][rank], history.computed[step, m], f"{step}, {m}: {e}"
+                    )
+        self.assertEqual(set(range(steps)), set(lost))
+        for step in range(2, steps) if not witness else ():
+            again = sum(len(history.computed[step, m]) - 1 for m in range(len(e["ranks"])))
+            self.assertLessEqual(again, lost[step], f"step {step}")
+            if not history.deaths:
+                self.assertEqual(0, lost[step])
 
     def test_convolutional(self):
         self.check("convolutional", 12)

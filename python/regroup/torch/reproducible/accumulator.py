@@ -227,7 +227,7 @@ class GradientAccumulator:
         if self._inside:
             raise RegroupError("the state has no hash within a step: call it after the loop over the micro-batches")
         found = self._checks.find(0 if self._completed is None else self._completed + 1)
-        self._checks.report(found, self._dealt.take(), last=True)
+        self._checks.report(found, self._dealt.take, last=True)
         return found
 
     def training_ended(self) -> None:

@@ -21,6 +21,17 @@ class Agreement(NamedTuple):
 #: What a rank says of a micro-batch in an agreement.
 _COMPUTED, _TO_COMPUTE = 1, 2
 
+
+class _Said(NamedTuple):
+    """What a rank says in an agreement."""
+
+    what: int
+    step: int
+    passes: int
+    again: int
+    of: List[int]  #: by micro-batch
+
+
 #: A rank that has computed a micro-batch adds 1 and, above these bits, its number.
 _RANK_SHIFT = 32
 
@@ -81,25 +92,27 @@ class Dealing:
         if not self.changed(ranks):
             return None
         mine = [_COMPUTED if m in self._done else _TO_COMPUTE * (m in self._mine) for m in range(self._count)]
-        rows = [r.tolist() for r in ranks.gather(torch.tensor([digest(self._what), self.step, self.passes, *mine]))]
-        for r, (what, step, *_) in enumerate(rows):
-            if what != rows[0][0]:
+        row = torch.tensor([digest(self._what), self.step, self.passes, self._again, *mine])
+        rows = [_Said(*r[:4], r[4:]) for r in (r.tolist() for r in ranks.gather(row))]
+        for r, said in enumerate(rows):
+            if said.what != rows[0].what:
                 raise DivergedError(f"rank {r} accumulates something else than rank 0; here it is {self._what}")
-            if step != rows[0][1]:
-                raise DivergedError(f"rank {r} is at step {step}, and rank 0 at step {rows[0][1]}")
-        passes, done, keeps = max(r[2] for r in rows), set(), True
-        for r, row in enumerate(rows):
-            own = {m for m, said in enumerate(row[3:]) if said == _COMPUTED}
+            if said.step != rows[0].step:
+                raise DivergedError(f"rank {r} is at step {said.step}, and rank 0 at step {rows[0].step}")
+        passes, done, keeps = max(said.passes for said in rows), set(), True
+        for r, said in enumerate(rows):
+            own = {m for m, how in enumerate(said.of) if how == _COMPUTED}
             # One that was away may have computed what others have computed in its place.
-            if row[2] < passes or own & done:
+            if said.passes < passes or own & done:
                 keeps = keeps and r != ranks.rank
             else:
                 done |= own
         if not keeps:
             self._done.clear()
         self.passes, self._left = passes, [m for m in range(self._count) if m not in done]
-        if any(any(row[3:]) for row in rows):  # else nothing was dealt before
-            waiting = {m for row in rows for m, said in enumerate(row[3:]) if said == _TO_COMPUTE}
+        self._again = max(said.again for said in rows)
+        if any(any(said.of) for said in rows):  # else nothing was dealt before
+            waiting = {m for said in rows for m, how in enumerate(said.of) if how == _TO_COMPUTE}
             self._again += len(set(self._left) - waiting)
         self._entry = entry
         self.shares.begin(ranks.size)

@@ -40,13 +40,13 @@ class StateChecks:
 
     def check(self, step: int, dealt: Callable[[], List[Dict[str, Any]]]) -> None:
         """Makes sure that all ranks have the same state before a step; of a sharded model each has a part, and nothing
-        is compared. dealt returns what is reported with the hash, and forgets it."""
+        is compared. dealt is as in report."""
         report = reported(step // self._every)
         if self._sharded and not report:
             return
         found = self.find(step)
         if report:
-            self.report(found, dealt())
+            self.report(found, dealt)
 
     def find(self, step: int) -> StateHash:
         """The hash of the state after so many steps, which all ranks have found, unless one has another."""
@@ -60,16 +60,20 @@ class StateChecks:
         """Whether there is a job to report to."""
         return bool(os.environ.get("REGROUP_SOCKET"))
 
-    def report(self, found: StateHash, dealt: List[Dict[str, Any]], last: bool = False) -> None:
-        """Reports a hash to the job, if there is one; the last one before this process may end."""
-        if not self.reports() or self._ranks.rank != 0:
+    def report(self, found: StateHash, dealt: Callable[[], List[Dict[str, Any]]], last: bool = False) -> None:
+        """Reports a hash to the job, if there is one, with what dealt returns, and forgets; the last one before this
+        process may end."""
+        if not self.reports():
+            return
+        entries = dealt()  # on all ranks
+        if self._ranks.rank != 0:
             return
         body = {
             "generation": reporting.generation(),
             "step": found.step,
             "hash": found.hash,
             "tensors": found.grouped(),
-            "dealt": dealt,
+            "dealt": entries,
         }
 
         def send(after: Optional[threading.Thread]) -> None:
