@@ -12,8 +12,9 @@ import (
 )
 
 var (
-	seed   = flag.Uint64("seed", 1, "of the faults")
-	faults = flag.Int("faults", 15, "how many")
+	seed      = flag.Uint64("seed", 1, "of the faults")
+	faults    = flag.Int("faults", 15, "how many")
+	histories = flag.Int("histories", 1, "reproducible jobs")
 )
 
 // TestChaos is a short run; `make chaos` is the long one.
@@ -54,4 +55,17 @@ func TestTimesOfFaultsThatNeverCameAlone(t *testing.T) {
 	if want := "| " + kinds[0].name + " | 1 | 1 | not seen | not seen | 0 |"; !strings.Contains(r.markdown(), want) {
 		t.Errorf("the report does not have %q:\n%s", want, r.markdown())
 	}
+}
+
+// TestSameWeights is a short run of `make chaos CHAOS='-histories 100'`.
+func TestSameWeights(t *testing.T) {
+	bin := t.TempDir()
+	if err := cluster.Build(bin, race.Enabled, "cmd/regroup", "examples/mnist"); err != nil {
+		t.Fatal(err)
+	}
+	w, err := sameWeights(t.Context(), bin, parameters{seed: *seed}, *histories, t.Output())
+	if err != nil {
+		t.Fatalf("-seed %d: %v", *seed, err)
+	}
+	t.Log("\n" + w.markdown())
 }

@@ -1,9 +1,10 @@
-// Command chaos trains one job under hundreds of random faults and proves that no sample was lost.
+// Command chaos trains one job under hundreds of random faults and proves that no sample was lost;
+// or, with -histories, many reproducible ones, and proves that all have the same weights.
 //
 //	go run ./e2e/chaos -seed 7 -out docs/reliability.md
+//	go run ./e2e/chaos -histories 100 -out docs/reliability.md
 //
-// It needs Linux, root and bin/regroup and bin/recorder (make chaos builds them). The same seed
-// gives the same faults.
+// It needs Linux, root and the binaries (make build). The same seed gives the same faults.
 package main
 
 import (
@@ -33,17 +34,28 @@ func main() {
 	var p parameters
 	flag.Uint64Var(&p.seed, "seed", uint64(time.Now().UnixNano())%1_000_000, "of the faults")
 	flag.IntVar(&p.faults, "faults", 200, "how many")
+	histories := flag.Int("histories", 0, "train so many reproducible jobs under faults instead")
 	flag.BoolVar(&p.guarded, "guarded", false, "every process has an identity of its own, and connections are encrypted")
-	program.Main("chaos", func(ctx context.Context) error { return run(ctx, *out, *bin, p, os.Stderr) })
+	program.Main("chaos", func(ctx context.Context) error { return run(ctx, *out, *bin, p, *histories, os.Stderr) })
 }
 
-func run(ctx context.Context, out, bin string, p parameters, log io.Writer) error {
+func run(ctx context.Context, out, bin string, p parameters, histories int, log io.Writer) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "chaos -seed %d -faults %d -guarded=%t\n", p.seed, p.faults, p.guarded)
-	r, err := unleash(ctx, bin, p, log)
+	fmt.Fprintf(log, "chaos -seed %d -faults %d -histories %d -guarded=%t\n", p.seed, p.faults, histories, p.guarded)
+	section := "Chaos"
+	if p.guarded {
+		section = "Chaos with identities and TLS"
+	}
+	var r interface{ markdown() string }
+	if histories > 0 {
+		section = "The same weights under chaos"
+		r, err = sameWeights(ctx, bin, p, histories, log)
+	} else {
+		r, err = unleash(ctx, bin, p, log)
+	}
 	if err != nil {
 		return fmt.Errorf("-seed %d: %w", p.seed, err)
 	}
@@ -51,10 +63,6 @@ func run(ctx context.Context, out, bin string, p parameters, log io.Writer) erro
 	fmt.Fprint(log, text)
 	if out == "" {
 		return nil
-	}
-	section := "Chaos"
-	if p.guarded {
-		section = "Chaos with identities and TLS"
 	}
 	return report.Section(out, report.Reliability, section, text)
 }
@@ -109,29 +117,38 @@ type result struct {
 	facts   int
 }
 
-// unleash runs one job of eight workers on four nodes under faults.
-func unleash(ctx context.Context, bin string, p parameters, log io.Writer) (res result, err error) {
+// inDatacenter does something in a data centre of four nodes with two slots each.
+func inDatacenter(ctx context.Context, bin string, p parameters, log io.Writer, do func(*network.Datacenter) error) error {
 	dir, err := os.MkdirTemp("", "regroup-chaos-")
 	if err != nil {
-		return res, err
+		return err
 	}
 	datacenter, err := network.Build(ctx, network.Options{Options: cluster.Options{
 		Bin: bin, Dir: dir, Nodes: 4, Slots: 2, Restart: restart, Name: "chaos", Guarded: p.guarded,
 	}})
 	if err != nil {
-		return res, errors.Join(err, os.RemoveAll(dir))
+		return errors.Join(err, os.RemoveAll(dir))
 	}
-	defer func() {
-		err = errors.Join(err, datacenter.Close())
-		for _, name := range datacenter.Processes.Races() {
-			err = errors.Join(err, fmt.Errorf("%s: data race: %s", name, datacenter.Processes.Log(name, 4000)))
-		}
-		if err == nil {
-			err = os.RemoveAll(dir)
-		} else {
-			fmt.Fprintln(log, "logs and records are kept in", dir)
-		}
-	}()
+	err = errors.Join(do(datacenter), datacenter.Close())
+	for _, name := range datacenter.Processes.Races() {
+		err = errors.Join(err, fmt.Errorf("%s: data race: %s", name, datacenter.Processes.Log(name, 4000)))
+	}
+	if err == nil {
+		return os.RemoveAll(dir)
+	}
+	fmt.Fprintln(log, "logs and records are kept in", dir)
+	return err
+}
+
+// unleash runs one job of eight workers on four nodes under faults.
+func unleash(ctx context.Context, bin string, p parameters, log io.Writer) (res result, err error) {
+	return res, inDatacenter(ctx, bin, p, log, func(d *network.Datacenter) (err error) {
+		res, err = train(ctx, d, p, log)
+		return err
+	})
+}
+
+func train(ctx context.Context, datacenter *network.Datacenter, p parameters, log io.Writer) (res result, err error) {
 	c := &chaos{Datacenter: datacenter, log: log, begun: time.Now()}
 	c.run, err = c.Train(ctx, cluster.Training{
 		Name: "chaos", Workers: spec.Workers{Min: 1, Max: workers}, Samples: 6000, Batch: 64, CommitEvery: 5, StepTime: 25 * time.Millisecond,
