@@ -42,8 +42,9 @@ type history struct {
 	passed  map[string]int // of the moments that count
 	started map[string]bool
 	died    map[string]uint64 // in which step, known in the end
-	seen    int               // the most members
-	forms   uint64            // generations
+
+	seen  int    // the most members; of the hub's lock
+	forms uint64 // generations; likewise
 }
 
 func newHistory(seed uint64) *history {
@@ -91,9 +92,7 @@ func newHistory(seed uint64) *history {
 func (h *history) play(t *testing.T) (all, completed []*worker) {
 	p := h.program
 	f := newFleet(t, &p, h.world)
-	f.hub.OnSeal = func(generation uint64, members []string) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
+	f.hub.OnSeal = func(generation uint64, members []string) { // under the hub's lock, so without h.mu
 		h.forms, h.seen = generation, max(h.seen, len(members))
 	}
 	p.at = func(w *worker, s *elastic.Session, where moment) {
@@ -122,9 +121,7 @@ func (h *history) play(t *testing.T) (all, completed []*worker) {
 					})
 					continue
 				}
-				h.mu.Unlock() // the hub seals a generation now, perhaps
 				f.hub.Kill(name)
-				h.mu.Lock()
 			}
 		}
 	}
