@@ -466,6 +466,8 @@ int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t pos
  * integers do not depend on the order. largest gets the largest magnitude of the values, or infinity if one is not
  * finite; with that times 2^shift above 2^62 what is added is undefined. shift is -1022 to 1023. */
 int rg_fixed_add(int64_t *totals, const float *values, int64_t len, int32_t shift, int32_t take_away, float *largest);
+/* The mean of so many summands of each total: values[i] = totals[i] * 2^-shift / summands, in float64, and rounded to float32. */
+int rg_fixed_mean(const int64_t *totals, float *values, int64_t len, int32_t shift, int64_t summands);
 
 #ifdef __cplusplus
 }

@@ -195,3 +195,6 @@ int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t pos
 int rg_fixed_add(int64_t *totals, const float *values, int64_t len, int32_t shift, int32_t take_away, float *largest) {
     GUARDED(rgo_fixed_add(totals, (float *)values, len, shift, take_away, largest));
 }
+int rg_fixed_mean(const int64_t *totals, float *values, int64_t len, int32_t shift, int64_t summands) {
+    GUARDED(rgo_fixed_mean((int64_t *)totals, values, len, shift, summands));
+}

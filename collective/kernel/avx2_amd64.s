@@ -3581,6 +3581,109 @@ end:
 	VZEROUPPER
 	RET
 
+// func meanAVX2<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
+// Requires: AVX, AVX2, SSE2
+TEXT ·meanAVX2<>(SB), NOSPLIT, $0-56
+	MOVQ         dst+8(FP), AX
+	MOVQ         a+16(FP), CX
+	MOVQ         b+24(FP), DX
+	VBROADCASTSD (DX), Y1
+	MOVSD        factor+40(FP), X0
+	VBROADCASTSD X0, Y0
+	MOVQ         $0x00000000ffffffff, DX
+	VMOVQ        DX, X2
+	VPBROADCASTQ X2, Y2
+	MOVQ         $0x4330000000000000, DX
+	VMOVQ        DX, X3
+	VPBROADCASTQ X3, Y3
+	MOVQ         $0x4530000080000000, DX
+	VMOVQ        DX, X4
+	VPBROADCASTQ X4, Y4
+	MOVQ         $0x4530000080100000, DX
+	VMOVQ        DX, X5
+	VPBROADCASTQ X5, Y5
+	MOVQ         n+32(FP), DX
+	ANDQ         $-4, DX
+	MOVQ         DX, done+48(FP)
+	SUBQ         $+16, DX
+	JB           rest
+
+stretch:
+	VMOVUPS    (CX), Y6
+	VPSRLQ     $0x20, Y6, Y7
+	VPXOR      Y4, Y7, Y7
+	VSUBPD     Y5, Y7, Y7
+	VPAND      Y2, Y6, Y6
+	VPOR       Y3, Y6, Y6
+	VADDPD     Y7, Y6, Y6
+	VMULPD     Y0, Y6, Y6
+	VDIVPD     Y1, Y6, Y6
+	VCVTPD2PSY Y6, X6
+	VMOVUPS    X6, (AX)
+	VMOVUPS    32(CX), Y6
+	VPSRLQ     $0x20, Y6, Y7
+	VPXOR      Y4, Y7, Y7
+	VSUBPD     Y5, Y7, Y7
+	VPAND      Y2, Y6, Y6
+	VPOR       Y3, Y6, Y6
+	VADDPD     Y7, Y6, Y6
+	VMULPD     Y0, Y6, Y6
+	VDIVPD     Y1, Y6, Y6
+	VCVTPD2PSY Y6, X6
+	VMOVUPS    X6, 16(AX)
+	VMOVUPS    64(CX), Y6
+	VPSRLQ     $0x20, Y6, Y7
+	VPXOR      Y4, Y7, Y7
+	VSUBPD     Y5, Y7, Y7
+	VPAND      Y2, Y6, Y6
+	VPOR       Y3, Y6, Y6
+	VADDPD     Y7, Y6, Y6
+	VMULPD     Y0, Y6, Y6
+	VDIVPD     Y1, Y6, Y6
+	VCVTPD2PSY Y6, X6
+	VMOVUPS    X6, 32(AX)
+	VMOVUPS    96(CX), Y6
+	VPSRLQ     $0x20, Y6, Y7
+	VPXOR      Y4, Y7, Y7
+	VSUBPD     Y5, Y7, Y7
+	VPAND      Y2, Y6, Y6
+	VPOR       Y3, Y6, Y6
+	VADDPD     Y7, Y6, Y6
+	VMULPD     Y0, Y6, Y6
+	VDIVPD     Y1, Y6, Y6
+	VCVTPD2PSY Y6, X6
+	VMOVUPS    X6, 48(AX)
+	ADDQ       $+64, AX
+	ADDQ       $+128, CX
+	SUBQ       $+16, DX
+	JAE        stretch
+
+rest:
+	ADDQ $+16, DX
+	SUBQ $+4, DX
+	JB   end
+
+single:
+	VMOVUPS    (CX), Y6
+	VPSRLQ     $0x20, Y6, Y7
+	VPXOR      Y4, Y7, Y7
+	VSUBPD     Y5, Y7, Y7
+	VPAND      Y2, Y6, Y6
+	VPOR       Y3, Y6, Y6
+	VADDPD     Y7, Y6, Y6
+	VMULPD     Y0, Y6, Y6
+	VDIVPD     Y1, Y6, Y6
+	VCVTPD2PSY Y6, X6
+	VMOVUPS    X6, (AX)
+	ADDQ       $+16, AX
+	ADDQ       $+32, CX
+	SUBQ       $+4, DX
+	JAE        single
+
+end:
+	VZEROUPPER
+	RET
+
 DATA ·kernelsAVX2<>+0(SB)/8, $·int8SumAVX2<>(SB)
 DATA ·kernelsAVX2<>+8(SB)/8, $·int8ProductAVX2<>(SB)
 DATA ·kernelsAVX2<>+16(SB)/8, $·int8MinAVX2<>(SB)
@@ -3635,7 +3738,8 @@ DATA ·kernelsAVX2<>+400(SB)/8, $·bfloat16WidenMinAVX2<>(SB)
 DATA ·kernelsAVX2<>+408(SB)/8, $·bfloat16WidenMaxAVX2<>(SB)
 DATA ·kernelsAVX2<>+416(SB)/8, $·streamAVX2<>(SB)
 DATA ·kernelsAVX2<>+424(SB)/8, $·fixedAVX2<>(SB)
-GLOBL ·kernelsAVX2<>(SB), RODATA|NOPTR, $432
+DATA ·kernelsAVX2<>+432(SB)/8, $·meanAVX2<>(SB)
+GLOBL ·kernelsAVX2<>(SB), RODATA|NOPTR, $440
 
 // func avx2Call(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
 TEXT ·avx2Call(SB), NOSPLIT, $0-56

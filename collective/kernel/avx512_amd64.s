@@ -3382,6 +3382,72 @@ end:
 	VZEROUPPER
 	RET
 
+// func meanAVX512<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
+// Requires: AVX, AVX512DQ, AVX512F, SSE2
+TEXT ·meanAVX512<>(SB), NOSPLIT, $0-56
+	MOVQ         dst+8(FP), AX
+	MOVQ         a+16(FP), CX
+	MOVQ         b+24(FP), DX
+	VBROADCASTSD (DX), Z1
+	MOVSD        factor+40(FP), X0
+	VBROADCASTSD X0, Z0
+	MOVQ         n+32(FP), DX
+	ANDQ         $-8, DX
+	MOVQ         DX, done+48(FP)
+	SUBQ         $+32, DX
+	JB           rest
+
+stretch:
+	VMOVUPS   (CX), Z2
+	VCVTQQ2PD Z2, Z2
+	VMULPD    Z0, Z2, Z2
+	VDIVPD    Z1, Z2, Z2
+	VCVTPD2PS Z2, Y2
+	VMOVUPS   Y2, (AX)
+	VMOVUPS   64(CX), Z2
+	VCVTQQ2PD Z2, Z2
+	VMULPD    Z0, Z2, Z2
+	VDIVPD    Z1, Z2, Z2
+	VCVTPD2PS Z2, Y2
+	VMOVUPS   Y2, 32(AX)
+	VMOVUPS   128(CX), Z2
+	VCVTQQ2PD Z2, Z2
+	VMULPD    Z0, Z2, Z2
+	VDIVPD    Z1, Z2, Z2
+	VCVTPD2PS Z2, Y2
+	VMOVUPS   Y2, 64(AX)
+	VMOVUPS   192(CX), Z2
+	VCVTQQ2PD Z2, Z2
+	VMULPD    Z0, Z2, Z2
+	VDIVPD    Z1, Z2, Z2
+	VCVTPD2PS Z2, Y2
+	VMOVUPS   Y2, 96(AX)
+	ADDQ      $+128, AX
+	ADDQ      $+256, CX
+	SUBQ      $+32, DX
+	JAE       stretch
+
+rest:
+	ADDQ $+32, DX
+	SUBQ $+8, DX
+	JB   end
+
+single:
+	VMOVUPS   (CX), Z2
+	VCVTQQ2PD Z2, Z2
+	VMULPD    Z0, Z2, Z2
+	VDIVPD    Z1, Z2, Z2
+	VCVTPD2PS Z2, Y2
+	VMOVUPS   Y2, (AX)
+	ADDQ      $+32, AX
+	ADDQ      $+64, CX
+	SUBQ      $+8, DX
+	JAE       single
+
+end:
+	VZEROUPPER
+	RET
+
 DATA ·kernelsAVX512<>+0(SB)/8, $·int8SumAVX512<>(SB)
 DATA ·kernelsAVX512<>+8(SB)/8, $·int8ProductAVX512<>(SB)
 DATA ·kernelsAVX512<>+16(SB)/8, $·int8MinAVX512<>(SB)
@@ -3436,7 +3502,8 @@ DATA ·kernelsAVX512<>+400(SB)/8, $·bfloat16WidenMinAVX512<>(SB)
 DATA ·kernelsAVX512<>+408(SB)/8, $·bfloat16WidenMaxAVX512<>(SB)
 DATA ·kernelsAVX512<>+416(SB)/8, $·streamAVX512<>(SB)
 DATA ·kernelsAVX512<>+424(SB)/8, $·fixedAVX512<>(SB)
-GLOBL ·kernelsAVX512<>(SB), RODATA|NOPTR, $432
+DATA ·kernelsAVX512<>+432(SB)/8, $·meanAVX512<>(SB)
+GLOBL ·kernelsAVX512<>(SB), RODATA|NOPTR, $440
 
 // func avx512Call(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
 TEXT ·avx512Call(SB), NOSPLIT, $0-56

@@ -48,3 +48,31 @@ func addFixed(dst, src []byte, factor float64) (most uint32) {
 	}
 	return most
 }
+
+// MeanFixed is the mean of the summands of fixed-point numbers: of each Int64 in src it makes a
+// Float32 in dst, by float64(x) * factor / count, each rounded to nearest, ties to even.
+func MeanFixed(dst, src []byte, factor float64, count int) {
+	n := elements(Int64, src)
+	checkLength(n, Float32, dst)
+	chosen.meanFixedAll(n, dst, src, factor, float64(count))
+}
+
+func (v *variant) meanFixedAll(n int, dst, src []byte, factor, count float64) {
+	inPieces(n, func(from, to int) {
+		if v.call != nil {
+			by := (*byte)(unsafe.Pointer(&count))
+			from += v.call(meanKernel, at(dst, Float32, from), at(src, Int64, from), by, to-from, factor)
+		}
+		meanFixed(cut(dst, Float32, from, to), cut(src, Int64, from, to), factor, count)
+	})
+}
+
+// meanFixed does it in plain Go.
+func meanFixed(dst, src []byte, factor, count float64) {
+	order := binary.NativeEndian
+	for len(src) > 0 {
+		mean := float64(int64(order.Uint64(src))) * factor / count
+		order.PutUint32(dst, math.Float32bits(float32(mean)))
+		dst, src = dst[4:], src[8:]
+	}
+}

@@ -81,3 +81,26 @@ func TestFixedTellsWhatIsNotFinite(t *testing.T) {
 		}
 	})
 }
+
+// TestMeanIsRoundedAsInGo checks all sizes, and integers that a float64 has and has not.
+func TestMeanIsRoundedAsInGo(t *testing.T) {
+	each(t, func(t *testing.T, v *variant) {
+		rng := source()
+		everySize(rng, func(n, offset, other int) {
+			factor, count := math.Ldexp(1, -rng.IntN(100)), float64(1+rng.IntN(1000))
+			src, dst := fill(rng, Int64, offset, n), fence(other, 4*n)
+			for i := range n {
+				x := rng.Uint64() >> rng.IntN(64) // of any size
+				if rng.IntN(4) == 0 {
+					x = 1<<63 | rng.Uint64()>>(1+rng.IntN(63)) // with the sign
+				}
+				put(Int64, src.body, i, x)
+			}
+			v.meanFixedAll(n, dst.body, src.body, factor, count)
+			expect(t, Float32, dst.body, func(i int) uint64 {
+				return uint64(math.Float32bits(float32(float64(int64(get(Int64, src.body, i))) * factor / count)))
+			})
+			dst.check(t)
+		})
+	})
+}

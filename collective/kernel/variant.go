@@ -18,6 +18,7 @@ const (
 	halfKernels  = 2 + int(ops)
 	streamKernel = firstHalf + 2*halfKernels
 	fixedKernel  = streamKernel + 1
+	meanKernel   = fixedKernel + 1
 )
 
 func combineKernel(t Type, op Op) int { return int(t-Int8)*int(ops) + int(op) }

@@ -170,6 +170,7 @@ _functions = {
     "rg_gpu_close": (_handle,),
     "rg_permutation": (c_uint64, c_uint64, c_uint64, c_uint64, _memory, c_int64),
     "rg_fixed_add": (_memory, _memory, c_int64, c_int32, c_int32, POINTER(c_float)),
+    "rg_fixed_mean": (_memory, _memory, c_int64, c_int32, c_int64),
 }
 
 _loaded: Optional[ctypes.CDLL] = None
@@ -375,3 +376,8 @@ def fixed_add(totals: int, values: int, count: int, shift: int, take_away: bool 
     largest = c_float()
     check(library().rg_fixed_add(totals, values, count, shift, take_away, ctypes.byref(largest)))
     return largest.value
+
+
+def fixed_mean(totals: int, values: int, count: int, shift: int, summands: int) -> None:
+    """Makes float32 values of int64 totals, both at their addresses: times 2**-shift, divided by the number of summands."""
+    check(library().rg_fixed_mean(totals, values, count, shift, summands))

@@ -45,6 +45,16 @@ class FixedPoint(unittest.TestCase):
                     fixed_point.subtract(total, as_type, shift)
                     self.assertEqual(0, total.count_nonzero().item())
 
+    def test_both_ways_to_make_means(self):
+        """The kernel and PyTorch round alike."""
+        g = torch.Generator().manual_seed(2)
+        for n in (0, 1, 7, 64, 1001):
+            for shift, summands in ((-30, 1), (0, 3), (20, 7), (55, 1000)):
+                total = torch.randint(-(2**62), 2**62, (n,), generator=g) >> torch.randint(0, 62, (n,), generator=g)
+                means = fixed_point.mean(total, shift, summands, torch.float32)
+                want = fixed_point.mean(total, shift, summands, torch.float64).to(torch.float32)
+                self.assertTrue(torch.equal(means, want), (n, shift))
+
     def test_so_many_summands_fit(self):
         """Even if all are 2**HEADROOM times as large as the largest before."""
         for summands in (1, 2, 3, 12, 64, 1000):

@@ -66,3 +66,48 @@ func integersInHalves(i *isa) func(reg.VecVirtual) reg.VecVirtual {
 		return v
 	}
 }
+
+// mean makes float32 of int64: their float64 times factor, divided by the float64 at b.
+func (i *isa) mean() {
+	i.open("mean")
+	d, s := pointer("dst", i.bytes/2), pointer("a", i.bytes)
+	factor, count := i.wide(), i.wide()
+	VBROADCASTSD(Mem{Base: Load(Param("b"), GP64())}, count)
+	VBROADCASTSD(Load(Param("factor"), XMM()), factor)
+	double := i.doubles(i)
+	loop(i.bytes/8, []stream{d, s}, func(k int) {
+		v := i.wide()
+		VMOVUPS(s.at(k), v)
+		v = double(v)
+		VMULPD(factor, v, v)
+		VDIVPD(count, v, v)
+		i.singles(v, d.at(k))
+	})
+	leave()
+}
+
+// doubles64 has an instruction in AVX-512, which rounds to nearest, ties to even.
+func doubles64(*isa) func(reg.VecVirtual) reg.VecVirtual {
+	return func(v reg.VecVirtual) reg.VecVirtual {
+		VCVTQQ2PD(v, v)
+		return v
+	}
+}
+
+// doublesOfHalves: AVX2 has none, but 32 bits below the exponent of 2^52 are a double, and so are
+// those of the upper half below that of 2^84. What this adds is taken off the upper half, which is
+// exact, so that the sum of both is rounded once.
+func doublesOfHalves(i *isa) func(reg.VecVirtual) reg.VecVirtual {
+	lower, low := i.constant64(0x00000000ffffffff), i.constant64(0x4330000000000000)  // 2^52
+	high, added := i.constant64(0x4530000080000000), i.constant64(0x4530000080100000) // 2^84 + 2^63, and 2^52 more
+	return func(v reg.VecVirtual) reg.VecVirtual {
+		upper := i.wide()
+		VPSRLQ(Imm(32), v, upper)
+		VPXOR(high, upper, upper)
+		VSUBPD(added, upper, upper)
+		VPAND(lower, v, v)
+		VPOR(low, v, v)
+		VADDPD(upper, v, v)
+		return v
+	}
+}

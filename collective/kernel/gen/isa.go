@@ -21,6 +21,10 @@ type isa struct {
 	product64, min64, max64 binary
 	// integers rounds 64-bit floats to integers, of up to 63 bits with the sign.
 	integers func(*isa) func(reg.VecVirtual) reg.VecVirtual
+	// doubles does the reverse, for all 64 bits.
+	doubles func(*isa) func(reg.VecVirtual) reg.VecVirtual
+	// singles stores 64-bit floats as 32-bit ones.
+	singles func(v reg.VecVirtual, to Mem)
 }
 
 var isas = map[string]*isa{
@@ -41,6 +45,11 @@ var isas = map[string]*isa{
 		min64:     func(_ *isa, a, b, dst reg.VecVirtual) { pick64(a, b, dst, b, a) },
 		max64:     func(_ *isa, a, b, dst reg.VecVirtual) { pick64(a, b, dst, a, b) },
 		integers:  integersInHalves,
+		doubles:   doublesOfHalves,
+		singles: func(v reg.VecVirtual, to Mem) {
+			VCVTPD2PSY(v, v.AsX())
+			VMOVUPS(v.AsX(), to)
+		},
 	},
 	"AVX512": {
 		name:  "AVX512",
@@ -59,6 +68,11 @@ var isas = map[string]*isa{
 		min64:     simple(VPMINSQ),
 		max64:     simple(VPMAXSQ),
 		integers:  integers64,
+		doubles:   doubles64,
+		singles: func(v reg.VecVirtual, to Mem) {
+			VCVTPD2PS(v, v.AsY())
+			VMOVUPS(v.AsY(), to)
+		},
 	},
 }
 

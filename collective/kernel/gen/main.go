@@ -51,8 +51,9 @@ func main() {
 	}
 	i.stream()
 	i.fixed()
+	i.mean()
 	Generate()
-	if err := i.table(append(kernels, "stream", "fixed")); err != nil {
+	if err := i.table(append(kernels, "stream", "fixed", "mean")); err != nil {
 		log.Fatal(err)
 	}
 }
