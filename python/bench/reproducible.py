@@ -3,6 +3,7 @@ DistributedDataParallel, in turn, on one group of gloo.
 
     python bench/reproducible.py                      # two ranks, two micro-batches a step
     python bench/reproducible.py --micro-batches 3    # no multiple of the ranks
+    python bench/reproducible.py --micro-batches 12 --witness 1 --samples 250
 
 DistributedDataParallel accumulates with no_sync, as many micro-batches as the rank with most has here. The ratio is of
 the medians of both, by rounds of some steps each; the last line has the median of the rounds.
@@ -42,19 +43,21 @@ def run(rank, options, port):
     plain, hooked = DistributedDataParallel(model(options.width)), DistributedDataParallel(model(options.width))
     hooked.register_comm_hook(None, allreduce_hook)
     ours = model(options.width)
-    accumulator = GradientAccumulator(ours, total, seed=1)
+    accumulators = {"accumulator": GradientAccumulator(ours, total, seed=1)}
     nets = {"ddp": plain, "hook": hooked, "accumulator": ours}
+    if options.witness:
+        watched = nets["with witness"] = model(options.width)
+        accumulators["with witness"] = GradientAccumulator(watched, total, seed=1, witness=options.witness)
     optimizers = {name: torch.optim.SGD(net.parameters(), lr=0.01) for name, net in nets.items()}
-    made = 0
+    made = dict.fromkeys(accumulators, 0)
 
     def step(name):
-        nonlocal made
         net, most = nets[name], -(-total // size)
         optimizers[name].zero_grad()
-        if name == "accumulator":
-            for _ in accumulator.micro_batches(made):
+        if name in accumulators:
+            for _ in accumulators[name].micro_batches(made[name]):
                 nn.functional.cross_entropy(net(x), y).backward()
-            made += 1
+            made[name] += 1
         else:
             for i in range(most):
                 with net.no_sync() if i < most - 1 else contextlib.nullcontext():
@@ -90,6 +93,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--micro-batches", type=int, default=2, help="in a step, of all ranks")
+    parser.add_argument("--witness", type=int, default=0, help="micro-batches of a step that two ranks compute")
     parser.add_argument("--width", type=int, default=512, help="of the model's layers")
     parser.add_argument("--samples", type=int, default=512, help="of a micro-batch: how long a step is")
     parser.add_argument("--steps", type=int, default=20, help="in a round, of each kind")
