@@ -37,6 +37,7 @@ def run(rank, options, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
     dist.init_process_group("gloo", rank=rank, world_size=options.ranks)
     total, size = options.micro_batches, options.ranks
+    torch.manual_seed(1)  # a witness has the same samples
     x = torch.randn(options.samples, options.width)
     y = torch.randint(10, (options.samples,))
 
