@@ -240,16 +240,15 @@ type CauseKind string
 
 // Causes of a new generation.
 const (
-	CauseStart        CauseKind = "start"         // the first generation
-	CauseWorkerFailed CauseKind = "worker-failed" // a process died
-	// A worker's results were not those of the others: its processor, GPU or memory is at fault.
-	CauseSilentCorruption CauseKind = "silent-corruption"
-	CauseWorkerLost       CauseKind = "worker-lost" // peers accused it and it did not rejoin in time
-	CauseNodeLost         CauseKind = "node-lost"   // decided by discovery
-	CauseLink             CauseKind = "link"        // two nodes cannot reach each other, and one is excluded for a while
-	CauseHang             CauseKind = "hang"        // no worker made a step within the job's limit
-	CauseGrow             CauseKind = "grow"        // planned: more members
-	CauseShrink           CauseKind = "shrink"      // planned: fewer members (scale, drain)
+	CauseStart            CauseKind = "start"             // the first generation
+	CauseWorkerFailed     CauseKind = "worker-failed"     // a process died
+	CauseSilentCorruption CauseKind = "silent-corruption" // a worker has other results than the others
+	CauseWorkerLost       CauseKind = "worker-lost"       // peers accused it and it did not rejoin in time
+	CauseNodeLost         CauseKind = "node-lost"         // decided by discovery
+	CauseLink             CauseKind = "link"              // two nodes cannot reach each other, and one is excluded for a while
+	CauseHang             CauseKind = "hang"              // no worker made a step within the job's limit
+	CauseGrow             CauseKind = "grow"              // planned: more members
+	CauseShrink           CauseKind = "shrink"            // planned: fewer members (scale, drain)
 )
 
 // WorkerFailed reports whether the cause is a worker that has failed, in whatever way.

@@ -84,13 +84,10 @@ type WorkerExited struct {
 	LivedMS float64 `json:"lived_ms,omitempty"`
 }
 
-// OwnSignals are the signals by which a program ends itself; others come from outside.
-var OwnSignals = []string{"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
-
 // ProgramFault reports whether the program failed by itself: with an exit code, by one of
 // OwnSignals, or by its memory usage. Other signals came from outside.
 func (w WorkerExited) ProgramFault() bool {
-	return !w.Asked && (w.ExitCode > 0 || w.OOM || slices.Contains(OwnSignals, w.Signal))
+	return !w.Asked && (w.ExitCode > 0 || w.OOM || slices.Contains(tables.OwnSignals, w.Signal))
 }
 
 // CauseKind is the kind of the cause that the exit is if it is a failure.

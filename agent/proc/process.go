@@ -14,8 +14,8 @@ import (
 	"github.com/regroup-io/regroup/agent/capture"
 	"github.com/regroup-io/regroup/agent/traceback"
 	"github.com/regroup-io/regroup/agent/worker"
-	"github.com/regroup-io/regroup/events"
 	"github.com/regroup-io/regroup/events/ident"
+	"github.com/regroup-io/regroup/events/tables"
 )
 
 // process is one worker with its group; pid is also the id of the group.
@@ -92,7 +92,7 @@ func (p *process) wait() worker.ProcessExited {
 	p.capture.End()
 	x.Lines = p.capture.Lines()
 	if x.ExitCode != 0 {
-		uncaught := x.ExitCode == 1 || x.ExitCode == 2 || slices.Contains(events.OwnSignals, x.Signal)
+		uncaught := x.ExitCode == 1 || x.ExitCode == 2 || slices.Contains(tables.OwnSignals, x.Signal)
 		if x.Exception = p.capture.Exception(uncaught, at); x.Exception != nil {
 			traceback.Within(x.Exception, dir)
 		}

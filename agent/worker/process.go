@@ -199,7 +199,7 @@ func (t *transition) explains(w *incarnation, in ProcessExited) bool {
 		printed := t.now.Add(-in.Age - time.Duration(in.Exception.BeforeMS*float64(time.Millisecond)))
 		return printed.Before(w.stoppedAt)
 	}
-	return in.ExitCode > 0 || slices.Contains(events.OwnSignals, in.Signal)
+	return in.ExitCode > 0 || slices.Contains(tables.OwnSignals, in.Signal)
 }
 
 // endIncarnation ends an incarnation: a failure is first sent as a notice, then pushed to its peers

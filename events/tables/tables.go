@@ -35,6 +35,9 @@ type Exception struct {
 	BeforeMS float64 `json:"before_ms,omitempty"` // time from its output to the exit
 }
 
+// OwnSignals are the signals by which a program ends itself; others come from outside.
+var OwnSignals = []string{"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
+
 // SilentCorruption reports whether the exception is that of a worker whose results are not those of
 // the others (regroup.errors): its processor, GPU or memory is at fault.
 func (e *Exception) SilentCorruption() bool {

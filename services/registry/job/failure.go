@@ -35,7 +35,7 @@ func (t *transition) exitFailure(b events.WorkerExited) failure {
 	case b.Exception.SilentCorruption():
 		f.kind, f.poison = events.FailureCorrupt, false
 	case b.Signal != "":
-		f.kind, f.poison = events.FailureSignal, slices.Contains(events.OwnSignals, b.Signal)
+		f.kind, f.poison = events.FailureSignal, slices.Contains(tables.OwnSignals, b.Signal)
 	}
 	switch {
 	case !t.inProcess():

@@ -203,7 +203,7 @@ const startupLife = 10 * time.Second
 // endsEarly ends a job whose program has failed by itself as it began, several times in a row.
 func (t *transition) endsEarly(w *tables.WorkerView, b events.WorkerExited) bool {
 	e := &t.Early
-	own := b.Signal == "" || slices.Contains(events.OwnSignals, b.Signal)
+	own := b.Signal == "" || slices.Contains(tables.OwnSignals, b.Signal)
 	if e.Passed || (t.inProcess() && t.LastGood > 0) || !own || b.LivedMS == 0 || b.Orphaned || b.NodeFault || b.Departing || lostPeer(w) {
 		return false
 	}
