@@ -231,8 +231,8 @@ class GradientAccumulator:
         return found
 
     def training_ended(self) -> None:
-        """Is called by elastic.run when the training function has returned."""
-        if self._checks.reports():
+        """Is called by elastic.run when the training function has returned. One that has left a step has no hash."""
+        if self._checks.reports() and not self._inside:
             self.state_hash()
 
     def state_dict(self) -> Dict[str, Any]:
