@@ -13,6 +13,7 @@ import (
 func FuzzRequests(f *testing.F) {
 	f.Add(`{"address":"127.0.0.1:1","left":1,"commit":{"generation":1,"step":2,"hash":"ab"}}`)
 	f.Add(`{"generation":1,"step":5,"metrics":{"loss":0.5}}`)
+	f.Add(`{"step":5,"hash":"ab","tensors":{"w":"cd"},"dealt":[{"first":1,"last":4,"generation":1,"ranks":[0,1],"again":0}]}`)
 	f.Add(`{"generation":1} {"generation":2}`)
 	f.Add(`{"generation":-1}`)
 	f.Fuzz(func(t *testing.T, body string) {
@@ -20,6 +21,7 @@ func FuzzRequests(f *testing.F) {
 		understood[workerprotocol.Report](t, body)
 		understood[workerprotocol.CommitReport](t, body)
 		understood[workerprotocol.DoneReport](t, body)
+		understood[workerprotocol.HashReport](t, body)
 	})
 }
 

@@ -68,13 +68,6 @@ func scale(gradient []float32, by float64) {
 	}
 }
 
-// floats makes float32 of a total: its integers times factor.
-func floats(to []float32, total []int64, factor float64) {
-	for i, x := range total[:len(to)] {
-		to[i] = float32(float64(x) * factor)
-	}
-}
-
 func bytesOf[T int64 | float32](s []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))

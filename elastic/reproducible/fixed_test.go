@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/regroup-io/regroup/collective/kernel"
 )
 
 func TestShifts(t *testing.T) {
@@ -134,7 +136,7 @@ func TestSumsHaveNoOrder(t *testing.T) {
 			}
 		}
 		mean := make([]float32, n)
-		floats(mean, want, math.Ldexp(1/float64(summands), -shift))
+		kernel.MeanFixed(bytesOf(mean), bytesOf(want), math.Ldexp(1, -shift), summands)
 		for i := range mean {
 			exact := new(big.Rat)
 			for _, g := range gradients {
@@ -163,7 +165,7 @@ func TestEqualGradientsAreTheirMean(t *testing.T) {
 			add(total, g, shift)
 		}
 		mean := make([]float32, len(g))
-		floats(mean, total, math.Ldexp(1/float64(summands), -shift))
+		kernel.MeanFixed(bytesOf(mean), bytesOf(total), math.Ldexp(1, -shift), summands)
 		for i := range g {
 			if math.Abs(float64(g[i])) > 0x1p-20 && mean[i] != g[i] {
 				t.Fatalf("the mean of %d times %g is %g", summands, g[i], mean[i])

@@ -202,7 +202,7 @@ func (h *history) check(workers []*worker) error {
 	return nil
 }
 
-// TestHistories: whoever dies at whatever moment, and comes, the bits are those of one worker
+// TestHistories: whichever members die and come, at any moment, the bits are those of one worker
 // alone, and no micro-batch is computed again that a survivor had.
 func TestHistories(t *testing.T) {
 	var mu sync.Mutex

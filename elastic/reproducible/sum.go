@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/regroup-io/regroup/collective"
+	"github.com/regroup-io/regroup/collective/kernel"
 	"github.com/regroup-io/regroup/elastic"
 	"github.com/regroup-io/regroup/elastic/samples"
 )
@@ -34,9 +35,8 @@ func (a *Accumulator) sum(ctx context.Context, s *elastic.Session, b samples.Bat
 					grads[lo+j] = float32(math.NaN())
 				}
 			default:
-				// Samples of the batch in micro-batches: the last one may count for less than one.
-				factor := float64(b.MicroSize()) / float64(b.Total)
-				floats(grads[lo:hi], sums[lo-from:hi-from], math.Ldexp(factor, -shifts[i]))
+				// By samples: the last micro-batch may have less.
+				kernel.MeanFixed(bytesOf(grads[lo:hi]), bytesOf(sums[lo-from:hi-from]), math.Ldexp(float64(b.MicroSize()), -shifts[i]), b.Total)
 			}
 			at += n
 		}

@@ -188,6 +188,13 @@ class Dealt(unittest.TestCase):
         self.assertEqual([(0, 4, 1, 0), (5, 5, 2, 1), (6, 7, 2, 0), (9, 9, 2, 0)], got)
         self.assertEqual([], account.take())
 
+    def test_steps_of_which_less_is_known_are_one_entry(self):
+        """As those of a sharded model, so that a commit keeps little."""
+        account = DealtSteps()
+        for step in range(100):
+            account.add(step, 1, [0, 0, 1], None)
+        self.assertEqual([{"first": 0, "last": 99, "generation": 1, "ranks": [0, 0, 1]}], account.take())
+
     def test_it_is_bounded(self):
         account = DealtSteps()
         for step in range(1000):

@@ -20,7 +20,7 @@ class DealtSteps:
         not known."""
         last = self.entries[-1] if self.entries else {}
         alike = last.get("ranks") == ranks and last.get("generation") == generation
-        if alike and last["last"] == step - 1 and last.get("again") == again == 0:
+        if alike and last["last"] == step - 1 and last.get("again") == again and not again:
             last["last"] = step
             return
         entry: Dict[str, Any] = {"first": step, "last": step, "generation": generation, "ranks": ranks}

@@ -7,9 +7,9 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 import torch
 
 from ....errors import RegroupError, SilentCorruptionError
-from .checksum import Checksum
 from ..dealing import Dealing
 from ..ranks import Ranks
+from .checksum import Checksum
 from .verified import distrust
 from .witness import Duty, Verdict, duties, judge
 

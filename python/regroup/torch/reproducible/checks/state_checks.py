@@ -12,8 +12,8 @@ import torch
 
 from .... import agent, reporting
 from ....errors import RegroupError
-from .inspection import accuse
 from ..ranks import Ranks
+from .inspection import accuse
 from .state_hash import Named, StateHash, hash_state
 from .witness import judge
 

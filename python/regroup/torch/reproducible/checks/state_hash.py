@@ -12,8 +12,8 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from .checksum import checksum
 from ..ranks import Ranks
+from .checksum import checksum
 
 try:
     from torch.distributed.tensor import DTensor, Shard
