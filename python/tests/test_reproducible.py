@@ -287,10 +287,15 @@ class Jobs(unittest.TestCase):
     def test_a_worker_that_computes_wrongly(self):
         """It is named as the cause, its slot gets no more work, and the others go on from a state without its part."""
         alone, _, _ = self.run_job("0", workers="1", steps=60)
+        for mode in "copied", "live":
+            with self.subTest(mode):
+                self.check_wrong(alone[1], mode)
+
+    def check_wrong(self, right, mode):
         with tempfile.TemporaryDirectory() as records:
             env = {"RECORDS": records, "DEATHS": "0", "STEPS": "60", "BACKEND": "", "TRAINING": "convolutional"}
             run = ["--recovery", "in-process", "--workers", "2:3", "--", *script("reproducible.py")]
-            with Job(*run, env={"WRONG": "1", **env}) as job:
+            with Job(*run, env={"WRONG": "1", "COMMIT_MODE": mode, **env}) as job:
                 job.wait()
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         (incident,) = job.summary["incidents"][:1]
@@ -300,7 +305,7 @@ class Jobs(unittest.TestCase):
         self.assertNotIn(1, job.pids()[-1], job.output)
         (step,) = re.findall(r"all go back to step (\d+), which is verified", job.output)
         self.assertLess(int(step), 20, "the worker was wrong from step 20 on")
-        self.assertEqual(alone[1], job.summary["state_hash"]["hash"], job.output)
+        self.assertEqual(right, job.summary["state_hash"]["hash"], job.output)
 
     def test_workers_with_parts_of_the_model_die(self):
         """Dealt or not, by fully_shard: the weights are the same."""

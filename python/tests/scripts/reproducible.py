@@ -3,7 +3,7 @@
 RECORDS is a folder in which each worker records the micro-batches that it has computed, and its death. DEATHS is how
 likely it is to kill itself at each of several places of a step, in a generation of more than one. BACKEND is that of
 torch.distributed, or empty for none; TRAINING one of tests.trainings; with SHARDED=1 its model is dealt to the ranks.
-WRONG is a slot whose gradients are wrong from step 20 on.
+WRONG is a slot whose gradients are wrong from step 20 on; COMMIT_MODE is that of the state.
 """
 
 import os
@@ -67,7 +67,7 @@ def build(fresh):
 if os.environ.get("SHARDED"):
     state = hvd.elastic.TorchState(build=build, copies=1, step=0)
 else:
-    state = hvd.elastic.TorchState(**parts_of(training.model()), step=0)
+    state = hvd.elastic.TorchState(**parts_of(training.model()), commit_mode=os.environ.get("COMMIT_MODE"), step=0)
 
 
 def weights():
