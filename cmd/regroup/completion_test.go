@@ -65,6 +65,7 @@ func TestEveryShellHasAScript(t *testing.T) {
 // TestValuesOfFlags: flags that take one of a few words, and --context, are completed with them.
 func TestValuesOfFlags(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("XDG_STATE_HOME", t.TempDir()) // not the jobs of who runs the tests
 	complete := func(words ...string) string {
 		t.Helper()
 		root, err := newRoot()
