@@ -3581,6 +3581,258 @@ end:
 	VZEROUPPER
 	RET
 
+// func fixedFirstAVX2<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
+// Requires: AVX, AVX2, SSE2
+TEXT ·fixedFirstAVX2<>(SB), NOSPLIT, $0-56
+	MOVQ         dst+8(FP), AX
+	MOVQ         a+16(FP), CX
+	MOVQ         b+24(FP), DX
+	MOVL         $0x7fffffff, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y2
+	MOVSD        factor+40(FP), X0
+	VBROADCASTSD X0, Y0
+	VMOVUPS      (DX), Y1
+	MOVQ         $0x3df0000000000000, BX
+	VMOVQ        BX, X3
+	VPBROADCASTQ X3, Y3
+	MOVQ         $0x41f0000000000000, BX
+	VMOVQ        BX, X4
+	VPBROADCASTQ X4, Y4
+	MOVQ         $0x4338000000000000, BX
+	VMOVQ        BX, X5
+	VPBROADCASTQ X5, Y5
+	MOVQ         n+32(FP), BX
+	ANDQ         $-8, BX
+	MOVQ         BX, done+48(FP)
+	SUBQ         $+32, BX
+	JB           rest
+
+stretch:
+	VMOVUPS   (CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD (CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, (AX)
+	VCVTPS2PD 16(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, 32(AX)
+	VMOVUPS   32(CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD 32(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, 64(AX)
+	VCVTPS2PD 48(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, 96(AX)
+	VMOVUPS   64(CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD 64(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, 128(AX)
+	VCVTPS2PD 80(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, 160(AX)
+	VMOVUPS   96(CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD 96(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, 192(AX)
+	VCVTPS2PD 112(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, 224(AX)
+	ADDQ      $+256, AX
+	ADDQ      $+128, CX
+	SUBQ      $+32, BX
+	JAE       stretch
+
+rest:
+	ADDQ $+32, BX
+	SUBQ $+8, BX
+	JB   end
+
+single:
+	VMOVUPS   (CX), Y6
+	VANDPS    Y2, Y6, Y6
+	VPMAXUD   Y6, Y1, Y1
+	VCVTPS2PD (CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, (AX)
+	VCVTPS2PD 16(CX), Y6
+	VMULPD    Y0, Y6, Y6
+	VMULPD    Y3, Y6, Y7
+	VADDPD    Y5, Y7, Y7
+	VSUBPD    Y5, Y7, Y8
+	VMULPD    Y4, Y8, Y8
+	VSUBPD    Y8, Y6, Y6
+	VADDPD    Y5, Y6, Y6
+	VPSUBQ    Y5, Y6, Y6
+	VPSUBQ    Y5, Y7, Y7
+	VPSLLQ    $0x20, Y7, Y7
+	VPADDQ    Y7, Y6, Y6
+	VMOVUPS   Y6, 32(AX)
+	ADDQ      $+64, AX
+	ADDQ      $+32, CX
+	SUBQ      $+8, BX
+	JAE       single
+
+end:
+	VMOVUPS Y1, (DX)
+	VZEROUPPER
+	RET
+
+// func largestAVX2<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
+// Requires: AVX, AVX2
+TEXT ·largestAVX2<>(SB), NOSPLIT, $0-56
+	MOVQ         dst+8(FP), AX
+	MOVQ         a+16(FP), CX
+	MOVQ         b+24(FP), DX
+	MOVL         $0x7fffffff, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y1
+	VMOVUPS      (DX), Y0
+	MOVQ         n+32(FP), BX
+	ANDQ         $-8, BX
+	MOVQ         BX, done+48(FP)
+	SUBQ         $+32, BX
+	JB           rest
+
+stretch:
+	VMOVUPS (CX), Y2
+	VMOVUPS Y2, (AX)
+	VANDPS  Y1, Y2, Y2
+	VPMAXUD Y2, Y0, Y0
+	VMOVUPS 32(CX), Y2
+	VMOVUPS Y2, 32(AX)
+	VANDPS  Y1, Y2, Y2
+	VPMAXUD Y2, Y0, Y0
+	VMOVUPS 64(CX), Y2
+	VMOVUPS Y2, 64(AX)
+	VANDPS  Y1, Y2, Y2
+	VPMAXUD Y2, Y0, Y0
+	VMOVUPS 96(CX), Y2
+	VMOVUPS Y2, 96(AX)
+	VANDPS  Y1, Y2, Y2
+	VPMAXUD Y2, Y0, Y0
+	ADDQ    $+128, AX
+	ADDQ    $+128, CX
+	SUBQ    $+32, BX
+	JAE     stretch
+
+rest:
+	ADDQ $+32, BX
+	SUBQ $+8, BX
+	JB   end
+
+single:
+	VMOVUPS (CX), Y2
+	VMOVUPS Y2, (AX)
+	VANDPS  Y1, Y2, Y2
+	VPMAXUD Y2, Y0, Y0
+	ADDQ    $+32, AX
+	ADDQ    $+32, CX
+	SUBQ    $+8, BX
+	JAE     single
+
+end:
+	VMOVUPS Y0, (DX)
+	VZEROUPPER
+	RET
+
 // func meanAVX2<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
 // Requires: AVX, AVX2, SSE2
 TEXT ·meanAVX2<>(SB), NOSPLIT, $0-56
@@ -3738,8 +3990,10 @@ DATA ·kernelsAVX2<>+400(SB)/8, $·bfloat16WidenMinAVX2<>(SB)
 DATA ·kernelsAVX2<>+408(SB)/8, $·bfloat16WidenMaxAVX2<>(SB)
 DATA ·kernelsAVX2<>+416(SB)/8, $·streamAVX2<>(SB)
 DATA ·kernelsAVX2<>+424(SB)/8, $·fixedAVX2<>(SB)
-DATA ·kernelsAVX2<>+432(SB)/8, $·meanAVX2<>(SB)
-GLOBL ·kernelsAVX2<>(SB), RODATA|NOPTR, $440
+DATA ·kernelsAVX2<>+432(SB)/8, $·fixedFirstAVX2<>(SB)
+DATA ·kernelsAVX2<>+440(SB)/8, $·largestAVX2<>(SB)
+DATA ·kernelsAVX2<>+448(SB)/8, $·meanAVX2<>(SB)
+GLOBL ·kernelsAVX2<>(SB), RODATA|NOPTR, $456
 
 // func avx2Call(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
 TEXT ·avx2Call(SB), NOSPLIT, $0-56

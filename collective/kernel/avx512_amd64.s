@@ -3382,6 +3382,159 @@ end:
 	VZEROUPPER
 	RET
 
+// func fixedFirstAVX512<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
+// Requires: AVX, AVX512DQ, AVX512F, SSE2
+TEXT ·fixedFirstAVX512<>(SB), NOSPLIT, $0-56
+	MOVQ         dst+8(FP), AX
+	MOVQ         a+16(FP), CX
+	MOVQ         b+24(FP), DX
+	MOVL         $0x7fffffff, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Z2
+	MOVSD        factor+40(FP), X0
+	VBROADCASTSD X0, Z0
+	VMOVUPS      (DX), Z1
+	MOVQ         n+32(FP), BX
+	ANDQ         $-16, BX
+	MOVQ         BX, done+48(FP)
+	SUBQ         $+64, BX
+	JB           rest
+
+stretch:
+	VMOVUPS   (CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD (CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, (AX)
+	VCVTPS2PD 32(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, 64(AX)
+	VMOVUPS   64(CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD 64(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, 128(AX)
+	VCVTPS2PD 96(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, 192(AX)
+	VMOVUPS   128(CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD 128(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, 256(AX)
+	VCVTPS2PD 160(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, 320(AX)
+	VMOVUPS   192(CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD 192(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, 384(AX)
+	VCVTPS2PD 224(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, 448(AX)
+	ADDQ      $+512, AX
+	ADDQ      $+256, CX
+	SUBQ      $+64, BX
+	JAE       stretch
+
+rest:
+	ADDQ $+64, BX
+	SUBQ $+16, BX
+	JB   end
+
+single:
+	VMOVUPS   (CX), Z3
+	VANDPS    Z2, Z3, Z3
+	VPMAXUD   Z3, Z1, Z1
+	VCVTPS2PD (CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, (AX)
+	VCVTPS2PD 32(CX), Z3
+	VMULPD    Z0, Z3, Z3
+	VCVTPD2QQ Z3, Z3
+	VMOVUPS   Z3, 64(AX)
+	ADDQ      $+128, AX
+	ADDQ      $+64, CX
+	SUBQ      $+16, BX
+	JAE       single
+
+end:
+	VMOVUPS Z1, (DX)
+	VZEROUPPER
+	RET
+
+// func largestAVX512<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·largestAVX512<>(SB), NOSPLIT, $0-56
+	MOVQ         dst+8(FP), AX
+	MOVQ         a+16(FP), CX
+	MOVQ         b+24(FP), DX
+	MOVL         $0x7fffffff, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Z1
+	VMOVUPS      (DX), Z0
+	MOVQ         n+32(FP), BX
+	ANDQ         $-16, BX
+	MOVQ         BX, done+48(FP)
+	SUBQ         $+64, BX
+	JB           rest
+
+stretch:
+	VMOVUPS (CX), Z2
+	VMOVUPS Z2, (AX)
+	VANDPS  Z1, Z2, Z2
+	VPMAXUD Z2, Z0, Z0
+	VMOVUPS 64(CX), Z2
+	VMOVUPS Z2, 64(AX)
+	VANDPS  Z1, Z2, Z2
+	VPMAXUD Z2, Z0, Z0
+	VMOVUPS 128(CX), Z2
+	VMOVUPS Z2, 128(AX)
+	VANDPS  Z1, Z2, Z2
+	VPMAXUD Z2, Z0, Z0
+	VMOVUPS 192(CX), Z2
+	VMOVUPS Z2, 192(AX)
+	VANDPS  Z1, Z2, Z2
+	VPMAXUD Z2, Z0, Z0
+	ADDQ    $+256, AX
+	ADDQ    $+256, CX
+	SUBQ    $+64, BX
+	JAE     stretch
+
+rest:
+	ADDQ $+64, BX
+	SUBQ $+16, BX
+	JB   end
+
+single:
+	VMOVUPS (CX), Z2
+	VMOVUPS Z2, (AX)
+	VANDPS  Z1, Z2, Z2
+	VPMAXUD Z2, Z0, Z0
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
+	SUBQ    $+16, BX
+	JAE     single
+
+end:
+	VMOVUPS Z0, (DX)
+	VZEROUPPER
+	RET
+
 // func meanAVX512<>(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
 // Requires: AVX, AVX512DQ, AVX512F, SSE2
 TEXT ·meanAVX512<>(SB), NOSPLIT, $0-56
@@ -3502,8 +3655,10 @@ DATA ·kernelsAVX512<>+400(SB)/8, $·bfloat16WidenMinAVX512<>(SB)
 DATA ·kernelsAVX512<>+408(SB)/8, $·bfloat16WidenMaxAVX512<>(SB)
 DATA ·kernelsAVX512<>+416(SB)/8, $·streamAVX512<>(SB)
 DATA ·kernelsAVX512<>+424(SB)/8, $·fixedAVX512<>(SB)
-DATA ·kernelsAVX512<>+432(SB)/8, $·meanAVX512<>(SB)
-GLOBL ·kernelsAVX512<>(SB), RODATA|NOPTR, $440
+DATA ·kernelsAVX512<>+432(SB)/8, $·fixedFirstAVX512<>(SB)
+DATA ·kernelsAVX512<>+440(SB)/8, $·largestAVX512<>(SB)
+DATA ·kernelsAVX512<>+448(SB)/8, $·meanAVX512<>(SB)
+GLOBL ·kernelsAVX512<>(SB), RODATA|NOPTR, $456
 
 // func avx512Call(kernel int, dst *byte, a *byte, b *byte, n int, factor float64) (done int)
 TEXT ·avx512Call(SB), NOSPLIT, $0-56

@@ -31,7 +31,7 @@ func BenchmarkReduce(b *testing.B) {
 				run(t.String()+"/sum", t, func(n int, dst, src []byte) { v.combineAll(t, OpSum, n, dst, dst, src) })
 				run(t.String()+"/max", t, func(n int, dst, src []byte) { v.combineAll(t, OpMax, n, dst, dst, src) })
 			}
-			run("float32/fixed", Int64, func(n int, dst, src []byte) { v.addFixedAll(n, dst, src[:4*n], 0x1p40) })
+			run("float32/fixed", Int64, func(n int, dst, src []byte) { v.addFixedAll(fixedKernel, n, dst, src[:4*n], 0x1p40) })
 			for _, t := range allHalves {
 				run(t.String()+"/narrow", Float32, func(n int, dst, src []byte) { v.narrowAll(t, n, dst[:2*n], src) })
 				run(t.String()+"/widen", t, func(n int, dst, src []byte) { v.widenAll(t, n/2, dst, src[:n]) })

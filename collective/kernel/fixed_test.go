@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -55,15 +56,22 @@ func TestFixedIsRoundedOnce(t *testing.T) {
 				largest = max(largest, float32(math.Abs(float64(f))))
 			}
 			was := slices.Clone(dst.body)
-			if got := v.addFixedAll(n, dst.body, src.body, factor); got != largest {
+			if got := v.addFixedAll(fixedKernel, n, dst.body, src.body, factor); got != largest {
 				t.Fatalf("the largest of %d is %g, want %g", n, got, largest)
 			}
 			expect(t, Int64, dst.body, func(i int) uint64 {
 				return get(Int64, was, i) + uint64(fixedOne(math.Float32frombits(uint32(get(Float32, src.body, i))), factor))
 			})
 			dst.check(t)
-			v.addFixedAll(n, dst.body, src.body, -factor)
+			v.addFixedAll(fixedKernel, n, dst.body, src.body, -factor)
 			expect(t, Int64, dst.body, func(i int) uint64 { return get(Int64, was, i) })
+			if got := v.addFixedAll(firstKernel, n, dst.body, src.body, factor); got != largest {
+				t.Fatalf("the largest of the first %d is %g, want %g", n, got, largest)
+			}
+			expect(t, Int64, dst.body, func(i int) uint64 {
+				return uint64(fixedOne(math.Float32frombits(uint32(get(Float32, src.body, i))), factor))
+			})
+			dst.check(t)
 		})
 	})
 }
@@ -74,7 +82,7 @@ func TestFixedTellsWhatIsNotFinite(t *testing.T) {
 			for place := range 200 {
 				src := make([]byte, 4*200)
 				put(Float32, src, place, uint64(bits))
-				if got := v.addFixedAll(200, make([]byte, 8*200), src, 1); !math.IsInf(float64(got), 1) {
+				if got := v.addFixedAll(fixedKernel, 200, make([]byte, 8*200), src, 1); !math.IsInf(float64(got), 1) {
 					t.Fatalf("%#x at %d: the largest is %g", bits, place, got)
 				}
 			}
@@ -102,5 +110,63 @@ func TestMeanIsRoundedAsInGo(t *testing.T) {
 			})
 			dst.check(t)
 		})
+	})
+}
+
+func TestLargestOfACopy(t *testing.T) {
+	each(t, func(t *testing.T, v *variant) {
+		rng := source()
+		everySize(rng, func(n, offset, other int) {
+			src, dst := fill(rng, Float32, offset, n), fence(other, 4*n)
+			var largest float64
+			for i := range n {
+				if f := math.Abs(float64(math.Float32frombits(uint32(get(Float32, src.body, i))))); f == f {
+					largest = max(largest, f)
+				} else {
+					largest = math.Inf(1)
+				}
+			}
+			if got := v.copyLargestAll(n, dst.body, src.body); float64(got) != largest {
+				t.Fatalf("the largest of %d is %g, want %g", n, got, largest)
+			}
+			expect(t, Float32, dst.body, func(i int) uint64 { return get(Float32, src.body, i) })
+			dst.check(t)
+		})
+	})
+}
+
+// TestMeansOfSeveral compares it with the functions that it is made of.
+func TestMeansOfSeveral(t *testing.T) {
+	each(t, func(t *testing.T, v *variant) {
+		rng := source()
+		for _, n := range []int{0, 1, 15, meanBlock - 1, meanBlock, 2*meanBlock + 17} {
+			for count := 1; count <= 5; count++ {
+				shift := rng.IntN(60) - 20
+				up, down := math.Ldexp(1, shift), math.Ldexp(1, -shift)
+				sums, want := make([]byte, 8*n), make([]byte, 4*n)
+				var floats, integers [][]byte
+				for range count {
+					src, one := make([]byte, 4*n), make([]byte, 8*n)
+					for i := range n {
+						f := within(rng, min(59-shift, 120), shift)
+						if math.Abs(float64(f))*up >= 0x1p59 {
+							f = 0
+						}
+						put(Float32, src, i, uint64(math.Float32bits(f)))
+					}
+					v.addFixedAll(fixedKernel, n, one, src, up)
+					v.combineAll(Int64, OpSum, n, sums, sums, one)
+					floats, integers = append(floats, src), append(integers, one)
+				}
+				v.meanFixedAll(n, want, sums, down, float64(count))
+				for typ, sources := range map[Type][][]byte{Float32: floats, Int64: integers} {
+					got := make([]byte, 4*n)
+					v.meanOfAll(n, got, typ, sources, down, float64(count))
+					if !bytes.Equal(got, want) {
+						t.Fatalf("the means of %d times %d differ", count, n)
+					}
+				}
+			}
+		}
 	})
 }

@@ -13,12 +13,14 @@ type variant struct {
 // The numbers of kernels, as gen counts them: for each type those that combine, then those that
 // scale floats, and for Float16 and BFloat16 those that narrow, widen, and combine what they widen.
 const (
-	firstScale   = int(types-Int8) * int(ops)
-	firstHalf    = firstScale + int(types-Float16)
-	halfKernels  = 2 + int(ops)
-	streamKernel = firstHalf + 2*halfKernels
-	fixedKernel  = streamKernel + 1
-	meanKernel   = fixedKernel + 1
+	firstScale    = int(types-Int8) * int(ops)
+	firstHalf     = firstScale + int(types-Float16)
+	halfKernels   = 2 + int(ops)
+	streamKernel  = firstHalf + 2*halfKernels
+	fixedKernel   = streamKernel + 1
+	firstKernel   = fixedKernel + 1
+	largestKernel = firstKernel + 1
+	meanKernel    = largestKernel + 1
 )
 
 func combineKernel(t Type, op Op) int { return int(t-Int8)*int(ops) + int(op) }

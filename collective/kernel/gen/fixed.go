@@ -7,9 +7,10 @@ import (
 )
 
 // fixed adds float32 times a power of two to int64, and keeps the largest bits of magnitudes by
-// lane in memory at b, as unsigned integers: those of a NaN are above those of infinity.
-func (i *isa) fixed() {
-	i.open("fixed")
+// lane in memory at b, as unsigned integers: those of a NaN are above those of infinity. The first
+// of several overwrites what was there.
+func (i *isa) fixed(name string, first bool) {
+	i.open(name)
 	d, s := pointer("dst", 2*i.bytes), pointer("a", i.bytes)
 	kept := Mem{Base: Load(Param("b"), GP64())}
 	factor, most, magnitude := i.wide(), i.wide(), i.constant(0x7fffffff)
@@ -29,9 +30,29 @@ func (i *isa) fixed() {
 			VCVTPS2PD(from, v)
 			VMULPD(factor, v, v)
 			v = integer(v)
-			VPADDQ(to, v, v)
+			if !first {
+				VPADDQ(to, v, v)
+			}
 			VMOVUPS(v, to)
 		}
+	})
+	VMOVUPS(most, kept)
+	leave()
+}
+
+// largest copies float32, and keeps the largest bits of magnitudes as fixed does.
+func (i *isa) largest() {
+	i.open("largest")
+	d, s := pointer("dst", i.bytes), pointer("a", i.bytes)
+	kept := Mem{Base: Load(Param("b"), GP64())}
+	most, magnitude := i.wide(), i.constant(0x7fffffff)
+	VMOVUPS(kept, most)
+	loop(i.bytes/4, []stream{d, s}, func(k int) {
+		v := i.wide()
+		VMOVUPS(s.at(k), v)
+		VMOVUPS(v, d.at(k))
+		VANDPS(magnitude, v, v)
+		VPMAXUD(v, most, most)
 	})
 	VMOVUPS(most, kept)
 	leave()

@@ -50,10 +50,12 @@ func main() {
 		}
 	}
 	i.stream()
-	i.fixed()
+	i.fixed("fixed", false)
+	i.fixed("fixedFirst", true)
+	i.largest()
 	i.mean()
 	Generate()
-	if err := i.table(append(kernels, "stream", "fixed", "mean")); err != nil {
+	if err := i.table(append(kernels, "stream", "fixed", "fixedFirst", "largest", "mean")); err != nil {
 		log.Fatal(err)
 	}
 }
