@@ -31,7 +31,7 @@ ALLREDUCE, REDUCE_SCATTER, REDUCE, BROADCAST, ALLGATHER, ALLTOALL, BARRIER, SEND
 BALLOT = 8
 
 ABI_MAJOR = 2
-ABI_MINOR = 7
+ABI_MINOR = 8
 
 
 class Op(ctypes.Structure):
@@ -171,6 +171,8 @@ _functions = {
     "rg_permutation": (c_uint64, c_uint64, c_uint64, c_uint64, _memory, c_int64),
     "rg_fixed_add": (_memory, _memory, c_int64, c_int32, c_int32, POINTER(c_float)),
     "rg_fixed_mean": (_memory, _memory, c_int64, c_int32, c_int64),
+    "rg_fixed_mean_of": (c_int32, POINTER(_memory), c_int32, _memory, c_int64, c_int32, c_int64),
+    "rg_largest_copy": (_memory, _memory, c_int64, POINTER(c_float)),
 }
 
 _loaded: Optional[ctypes.CDLL] = None
@@ -370,14 +372,32 @@ def permutation(samples: int, seed: int, epoch: int, position: int, out: int, co
     check(library().rg_permutation(samples, seed & (1 << 64) - 1, epoch, position, out, count))
 
 
-def fixed_add(totals: int, values: int, count: int, shift: int, take_away: bool = False) -> float:
-    """Adds float32 values, times 2**shift and rounded, to int64 totals, both at their addresses; returns
-    the largest magnitude, infinity if a value is not finite."""
+#: What fixed_add does with the totals.
+FIXED_ADD, FIXED_FIRST = 0, 2
+
+
+def fixed_add(totals: int, values: int, count: int, shift: int, how: int = FIXED_ADD) -> float:
+    """Adds float32 values, times 2**shift and rounded, to int64 totals, both at their addresses, or puts them in
+    their place; returns the largest magnitude, infinity if a value is not finite."""
     largest = c_float()
-    check(library().rg_fixed_add(totals, values, count, shift, take_away, ctypes.byref(largest)))
+    check(library().rg_fixed_add(totals, values, count, shift, how, ctypes.byref(largest)))
     return largest.value
 
 
 def fixed_mean(totals: int, values: int, count: int, shift: int, summands: int) -> None:
     """Makes float32 values of int64 totals, both at their addresses: times 2**-shift, divided by the number of summands."""
     check(library().rg_fixed_mean(totals, values, count, shift, summands))
+
+
+def fixed_mean_of(kind: int, sources: Sequence[int], values: int, count: int, shift: int, summands: int) -> None:
+    """The same of the sums of several totals at addresses, of the type INT64; or of FLOAT32, of which fixed_add makes
+    summands."""
+    addresses = (_memory * len(sources))(*sources)
+    check(library().rg_fixed_mean_of(kind, addresses, len(sources), values, count, shift, summands))
+
+
+def largest_copy(copies: int, values: int, count: int) -> float:
+    """Copies float32 values from one address to another; returns the largest magnitude as fixed_add does."""
+    largest = c_float()
+    check(library().rg_largest_copy(copies, values, count, ctypes.byref(largest)))
+    return largest.value

@@ -27,7 +27,13 @@ class Worker:
         meshes.record()
         self.pipe, self.store = pipe, store
         self.chance, self.dice, self.size = 0.0, random.Random(), 1
-        for name in ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"):
+        for name in (
+            "all_reduce",
+            "all_to_all_single",
+            "all_gather",
+            "all_gather_into_tensor",
+            "reduce_scatter_tensor",
+        ):
             setattr(dist, name, self.and_dies(getattr(dist, name)))
 
     def and_dies(self, operation):

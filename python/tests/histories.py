@@ -16,6 +16,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
+import numpy
 import torch
 
 from regroup.errors import SilentCorruptionError
@@ -81,10 +82,15 @@ def flip(tensor: torch.Tensor, element: int, bit: int) -> None:
     bits[element] ^= torch.tensor(1 << bit if bit < 31 else -(1 << 31), dtype=torch.int64).to(torch.int32)
 
 
+def joined(what: str, values: List[numpy.ndarray]) -> Any:
+    """What an operation makes of what the ranks give."""
+    return values if what == "gather" else numpy.sum(values, 0) if what == "sum" else numpy.max(values, 0)
+
+
 class PipeRanks:
     """The ranks of a generation, whose operations the test answers."""
 
-    device = torch.device("cpu")
+    device, direct = torch.device("cpu"), True
 
     def __init__(self, pipe: Any):
         self._pipe = pipe
@@ -103,20 +109,48 @@ class PipeRanks:
         return answer
 
     def start_sum(self, tensor: torch.Tensor) -> Any:
-        tensor.copy_(self.ask("sum", tensor))  # at once, so that members are lost within a backward pass, too
+        self._all("sum", tensor)  # at once, so that members are lost within a backward pass, too
         return _Ended()
 
     def start_greatest(self, tensor: torch.Tensor) -> Any:
-        tensor.copy_(self.ask("max", tensor))
+        self._all("max", tensor)
         return _Ended()
 
+    def _all(self, what: str, tensor: torch.Tensor) -> None:
+        tensor.copy_(torch.from_numpy(self.ask(what, tensor.numpy())))  # a tensor in a pipe costs a file
+
     def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
-        return self.ask("gather", row)
+        return [torch.from_numpy(r) for r in self.ask("gather", row.numpy())]
+
+    def exchange(self, own: torch.Tensor, dtype: torch.dtype) -> Any:
+        return PipeExchange(own, dtype, self)
 
 
 class _Ended:
     def wait(self) -> None:
         pass
+
+
+class PipeExchange:
+    """Each rank makes the means of a part."""
+
+    def __init__(self, own: torch.Tensor, dtype: torch.dtype, ranks: PipeRanks):
+        self._own, self._ranks = own, ranks
+        length = len(own) // ranks.size
+        self.span = slice(ranks.rank * length, (ranks.rank + 1) * length)
+        self.means = torch.empty(length, dtype=dtype)
+
+    def start(self) -> None:
+        self._sent = self._ranks.gather(self._own)  # at once, as start_sum
+
+    def parts(self) -> List[torch.Tensor]:
+        return [own[self.span] for own in self._sent]
+
+    def share(self) -> None:
+        self._whole = torch.cat(self._ranks.gather(self.means))
+
+    def whole(self) -> torch.Tensor:
+        return self._whole
 
 
 def digest(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> str:
@@ -231,6 +265,8 @@ class History:
     dealt: List[List[Dict[str, Any]]] = field(default_factory=list)
     #: How often the only result of a micro-batch was lost with a rank that died.
     void: Dict[Tuple[int, int], int] = field(default_factory=dict)
+    #: Steps of which all were lost who knew that they had been dealt.
+    forgotten: Set[int] = field(default_factory=set)
 
 
 class Cluster:
@@ -281,8 +317,7 @@ class Cluster:
             if len(asked) == 3:
                 values = [asked[r][1] for r in range(3)]
                 what = asked[0][0]
-                result: Any = values if what == "gather" else torch.stack(values)
-                result = result if what == "gather" else result.sum(0) if what == "sum" else result.amax(0)
+                result = joined(what, values)
             for r in list(asked):
                 if len(asked) == 3 or gone:
                     self.pipes[r].send(("go", result) if len(asked) == 3 and not gone else ("lost", None))
@@ -307,6 +342,7 @@ class _Course:
         self.chance = 0.0 if self.quiet else self.dice.choice((0.003, 0.01, 0.03))
         self.history = History()
         self.has: Dict[int, Set[Tuple[int, int]]] = {}  # by rank: what it has computed of the last step
+        self.knows: Dict[int, int] = {}  # by rank: the last step of which it has a share
         self.unsure: List[Tuple[int, int]] = []  # what those had computed who have died in this generation
 
     def run(self) -> History:
@@ -368,7 +404,9 @@ class _Course:
                 elif self._dies():
                     self._kill(r)
                 elif what in ("computes", "computed", "stepped"):
-                    if what == "computed":
+                    if what == "computes":
+                        self.knows[r] = value[0]
+                    elif what == "computed":
                         self.history.computed.setdefault(value, []).append(r)
                         self.has[r] = {one for one in self.has[r] if one[0] == value[0]} | {value}
                     self.pipes[r].send(("go", None))
@@ -386,6 +424,8 @@ class _Course:
         for one in self.unsure:
             if one[0] >= complete:
                 self.history.void[one] = self.history.void.get(one, 0) + 1
+        if complete not in [self.knows.get(r) for r in left]:
+            self.history.forgotten.add(complete)
         self.unsure.clear()
         return left
 
@@ -396,6 +436,7 @@ class _Course:
         self.history.deaths += 1
         self.unsure += self.has[r]
         self.has[r] = set()
+        self.knows.pop(r, None)
 
     def _answers(self, asked: Dict[int, Tuple[str, Any]]) -> Dict[int, Tuple[str, Any]]:
         """What those are answered who wait in an operation."""
@@ -406,11 +447,7 @@ class _Course:
         if what == "commits":
             changes = not self.quiet and self.dice.random() < 0.05  # as planned, after a commit
             return {r: ("lost" if changes else "go", None) for r in asked}
-        if what == "gather":
-            result: Any = values
-        else:
-            result = torch.stack(values).sum(0) if what == "sum" else torch.stack(values).amax(0)
-        answers = {r: ("go", result) for r in asked}
+        answers = {r: ("go", joined(what, values)) for r in asked}
         if self._dies():  # when the operation has ended for some
             victim = self.dice.choice(sorted(asked))
             self._kill(victim)

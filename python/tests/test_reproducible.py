@@ -27,7 +27,7 @@ FAULTS = int(os.environ.get("FAULTS", "1000" if os.environ.get("EVERY_CASE") els
 
 class FixedPoint(unittest.TestCase):
     def test_both_ways_to_add(self):
-        """The kernel and PyTorch give the same integers, magnitudes, and take the same away."""
+        """The kernel and PyTorch give the same integers and magnitudes."""
         g = torch.Generator().manual_seed(1)
         for n in (0, 1, 7, 64, 1000):
             for shift in (-30, 0, 20, 55):
@@ -40,10 +40,11 @@ class FixedPoint(unittest.TestCase):
                     totals[1], gradient.double(), shift
                 )
                 self.assertTrue(torch.equal(*totals), (n, shift))
-                self.assertEqual(sizes[0].item(), sizes[1].item())
-                for total, as_type in zip(totals, (gradient, gradient.double())):
-                    fixed_point.subtract(total, as_type, shift)
-                    self.assertEqual(0, total.count_nonzero().item())
+                for as_type in gradient, gradient.double():
+                    first = torch.full((n,), 7)
+                    self.assertEqual(sizes[0], fixed_point.add(first, as_type, shift, first=True))
+                    self.assertTrue(torch.equal(totals[0], first), (n, shift))
+                self.assertEqual(*sizes)
 
     def test_both_ways_to_make_means(self):
         """The kernel and PyTorch round alike."""
@@ -51,9 +52,31 @@ class FixedPoint(unittest.TestCase):
         for n in (0, 1, 7, 64, 1001):
             for shift, summands in ((-30, 1), (0, 3), (20, 7), (55, 1000)):
                 total = torch.randint(-(2**62), 2**62, (n,), generator=g) >> torch.randint(0, 62, (n,), generator=g)
-                means = fixed_point.mean(total, shift, summands, torch.float32)
-                want = fixed_point.mean(total, shift, summands, torch.float64).to(torch.float32)
-                self.assertTrue(torch.equal(means, want), (n, shift))
+                means, want = torch.empty(n), torch.empty(n, dtype=torch.float64)
+                for parts in ([total], [total // 2, total // 3]):
+                    fixed_point.mean(means, parts, shift, summands)
+                    fixed_point.mean(want, parts, shift, summands)
+                    self.assertTrue(torch.equal(means, want.to(torch.float32)), (n, shift))
+
+    def test_means_of_gradients_as_they_are(self):
+        """They are those of their totals."""
+        g = torch.Generator().manual_seed(5)
+        for n in (0, 1, 7, 64, 5001):
+            for dtype in (torch.float32, torch.bfloat16, torch.float64):
+                parts = [torch.randn(n, generator=g).to(dtype) for _ in range(3)]
+                total, means, want = (
+                    torch.zeros(n, dtype=torch.int64),
+                    torch.empty(n, dtype=dtype),
+                    torch.empty(n, dtype=dtype),
+                )
+                copies = torch.empty(n, dtype=dtype)
+                for part in parts:
+                    size = fixed_point.copy(copies, part)
+                    self.assertEqual(fixed_point.add(total, part, 40), size)
+                    self.assertTrue(torch.equal(part, copies))
+                fixed_point.mean(means, parts, 40, 3)
+                fixed_point.mean(want, [total], 40, 3)
+                self.assertTrue(torch.equal(means, want), (n, dtype))
 
     def test_so_many_summands_fit(self):
         """Even if all are 2**HEADROOM times as large as the largest before."""
@@ -158,7 +181,7 @@ class Histories(unittest.TestCase):
 
     def check_account(self, history, steps, witness):
         """What the ranks say of who has computed what is so; they know of at least as much that was lost as was
-        computed again, as a rank may have died before it had computed what it had to."""
+        computed again, as a rank may have died before it had computed what it had to; unless all are lost who knew."""
         self.assertEqual(1, len({str(entries) for entries in history.dealt}))
         lost = collections.Counter()
         for e in history.dealt[0]:
@@ -171,7 +194,8 @@ class Histories(unittest.TestCase):
         self.assertEqual(set(range(steps)), set(lost))
         for step in range(2, steps) if not witness else ():
             again = sum(len(history.computed[step, m]) - 1 for m in range(len(e["ranks"])))
-            self.assertLessEqual(again, lost[step], f"step {step}")
+            if step not in history.forgotten:
+                self.assertLessEqual(again, lost[step], f"step {step}")
             if not history.deaths:
                 self.assertEqual(0, lost[step])
 

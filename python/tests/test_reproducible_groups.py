@@ -197,6 +197,10 @@ class Groups(unittest.TestCase):
     def test_gloo(self):
         self.check(Kind("convolutional", "gloo", False))
 
+    def test_gloo_with_one_micro_batch_for_each(self):
+        """As long as nobody is lost, gradients are not made integers before they are sent."""
+        self.check(Kind("convolutional of 4", "gloo", False))
+
     def test_engine(self):
         self.check(Kind("convolutional", "engine", False))
 

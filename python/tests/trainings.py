@@ -106,7 +106,10 @@ def characters_loss(model: nn.Module, step: int, micro_batch: int) -> torch.Tens
     return nn.functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
 
 
+_CONVOLUTIONAL = Training(convolutional, functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9), digits_loss, 6)
+
 TRAININGS: dict[str, Any] = {
-    "convolutional": Training(convolutional, functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9), digits_loss, 6),
+    "convolutional": _CONVOLUTIONAL,
+    "convolutional of 4": _CONVOLUTIONAL._replace(micro_batches=4),
     "characters": Training(characters, functools.partial(torch.optim.AdamW, lr=0.01), characters_loss, 7, clip=0.5),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+import itertools
 import math
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
@@ -22,6 +23,7 @@ from . import fixed_point, norm
 from .buffers import Buffers
 from .checks.checksum import Checksum
 from .dealing import Dealing
+from .fixed_point import Magnitude
 from .dealt_steps import DealtSteps
 from .checks.inspection import Inspection
 from .randomness import seed_all, seed_of
@@ -39,7 +41,8 @@ class _Result(NamedTuple):
     magnitudes: List[float]  #: the largest gradient by parameter
     known: List[float]  #: the same, or that of earlier steps where there is none
     changed: List[bool]  #: by buffer
-    told: torch.Tensor  #: what Dealing.check takes
+    told: List[float]  #: what Dealing.check takes
+    sums: List[int]  #: what Inspection.disputes takes
 
 
 class GradientAccumulator:
@@ -105,7 +108,8 @@ class GradientAccumulator:
             self._totals: Any = ShardedTotals(module, self._parameters, self._names, self._arrived)
         else:
             replicas.check_whole("model", model)
-            self._totals = ReplicatedTotals(self._parameters, self._names, self._arrived, bucket_bytes)
+            arrived = self._arrived
+            self._totals = ReplicatedTotals(self._parameters, self._names, arrived, bucket_bytes, micro_batches)
         self._buffers = Buffers(module)
         shapes = " ".join(f"{n} {list(p.shape)} {p.dtype}" for n, p in named)
         self._dealing = Dealing(micro_batches, f"{micro_batches} micro-batches, seed {seed}, parameters {shapes}")
@@ -122,13 +126,16 @@ class GradientAccumulator:
         self._dealt, self._verified = DealtSteps(), VerifiedCommits()
         self._last: Optional[List[float]] = None  # the largest gradient by parameter, before this step
         self._found: Optional[List[float]] = None  # in a pass of this step whose totals were no use
+        # Whether gradients come once in a micro-batch, on all ranks, so that they are whole then; None = not known.
+        self._once: Optional[bool] = None
         self._completed: Optional[int] = None  # the last step whose gradients were complete
         self._saved: Optional[int] = None  # the last step whose state was saved
         self._begun: Any = None  # what state_dict was when the totals were begun
-        self._now: Dict[int, torch.Tensor] = {}  # the largest in this step, on this rank
+        self._now: Dict[int, Magnitude] = {}  # the largest in this step, on this rank
         self._adding: Optional[List[int]] = None  # the shifts; None = this pass finds the magnitudes
         self._magnitudes: Optional[List[float]] = None  # of the gradients that the parameters have now
-        self._here: List[Tuple[int, torch.Tensor]] = []  # the magnitudes of the micro-batch, by parameter
+        self._here: List[Tuple[int, Magnitude]] = []  # the magnitudes of the micro-batch, by parameter
+        self._current: Optional[int] = None  # the micro-batch that is computed, if it counts
         self._clock = time.perf_counter
         self._began, self._seconds = 0.0, 0.0  # of the micro-batch; of all in this pass
         self._inside = self._proved = False
@@ -147,6 +154,8 @@ class GradientAccumulator:
         while True:
             self._adding = self._shifts()
             todo, self._seconds = self._dealing.share(self._ranks), 0.0
+            direct = self._once is True and self._ranks.direct and self._dealing.one_each(self._ranks)
+            self._totals.begin_pass(direct and self._adding is not None, self._adding)
             inspection = self._inspection if self._adding is not None else None
             if inspection is not None:
                 inspection.begin(step)
@@ -173,7 +182,7 @@ class GradientAccumulator:
                 continue
             done = self._dealing.check(result.told)
             if inspection is not None:
-                disputes = inspection.disputes(done.told)
+                disputes = inspection.disputes(result.sums)
                 for d in disputes:
                     self._begin(step, d.micro_batch, False, counts=False, seen=inspection.watch(d.micro_batch))
                     yield d.micro_batch
@@ -239,7 +248,8 @@ class GradientAccumulator:
         """What the next step needs."""
         last = None if self._last is None else dict(zip(self._names, self._last))
         self._saved = self._completed
-        return {"step": self._completed, "magnitudes": last, "dealt": copy.deepcopy(self._dealt.entries)}
+        dealt = copy.deepcopy(self._dealt.entries)
+        return {"step": self._completed, "magnitudes": last, "once": self._once, "dealt": dealt}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Loads what state_dict has returned. What was computed of the step that follows is kept, if there was one."""
@@ -248,7 +258,7 @@ class GradientAccumulator:
             if set(last) != set(self._names):
                 raise InvalidArgumentError("the state is of other parameters than this model's")
             last = [last[n] for n in self._names]
-        self._completed, self._last = state["step"], last
+        self._completed, self._last, self._once = state["step"], last, state.get("once")
         self._dealt.entries = copy.deepcopy(state.get("dealt", []))
         self._inside = False
 
@@ -270,6 +280,7 @@ class GradientAccumulator:
                 f"step {step} comes after step {self._completed}, which is complete: numbers of steps grow"
             )
         self._totals.interrupted()
+        self._dealing.partial = self._current if self._totals.partial else None
         self._magnitudes = None
         begun = (self._completed, self._last)
         if step != self._dealing.step or begun != self._begun:
@@ -312,10 +323,12 @@ class GradientAccumulator:
 
     def _begin(self, step: int, micro_batch: int, last: bool, counts: bool = True, seen: Any = None) -> None:
         self._totals.seen, self._here = seen, []
+        self._current = micro_batch if counts else None
         if self._sharded:
             self._totals.begin(self._adding, counts)
         else:
-            self._totals.begin(self._adding if counts else None, self._ranks if last else None)
+            goes_on = counts and micro_batch == self._dealing.partial
+            self._totals.begin(self._adding if counts else None, self._ranks if last and self._once else None, goes_on)
         self._ddp_syncs(False)
         self._began = self._clock()
         seed_all(seed_of(self._seed, step, micro_batch))
@@ -325,20 +338,20 @@ class GradientAccumulator:
         if self._ddp is not None:
             self._ddp.require_backward_grad_sync = self._ddp.require_forward_param_sync = does
 
-    def _arrived(self, member: int, size: torch.Tensor) -> None:
+    def _arrived(self, member: int, size: Magnitude) -> None:
         """Notes the magnitude of a parameter's gradient."""
         self._here.append((member, size))
 
     def _finite(self) -> bool:
         """Whether all gradients of the micro-batch that has ended are finite."""
-        return bool(torch.isfinite(torch.stack([size for _, size in self._here])).all())
+        return bool(torch.isfinite(fixed_point.joined([size for _, size in self._here], self._device)).all())
 
     def _end(self, micro_batch: int, counts: bool = True) -> None:
         self._totals.end()
         self._ddp_syncs(True)
         for member, size in self._here if counts else ():
             before = self._now.get(member)
-            self._now[member] = size if before is None else torch.maximum(before, size)
+            self._now[member] = size if before is None else fixed_point.larger(before, size)
         if not self._here:
             raise RegroupError(f"micro-batch {micro_batch} has made no gradient: call backward() in the loop")
         self._seconds += self._clock() - self._began
@@ -349,29 +362,36 @@ class GradientAccumulator:
     def _reduce(self, seconds: float, tells: List[int]) -> Optional[_Result]:
         """Adds up what the ranks have; None if the micro-batches must be computed again, with other shifts. seconds is
         how long this rank took for one."""
-        shifts, told, work = self._adding, torch.empty(0), None
+        shifts, sums, work = self._adding, torch.empty(0), None
         if shifts is not None:
             self._totals.start(self._ranks)
-        absent = torch.full((), fixed_point.ABSENT)
-        row = [self._now.get(i, absent).to(self._device) for i in range(len(self._parameters))]
-        # What else all must know: which buffers have changed, and how fast each rank is.
+        row = fixed_point.joined([self._now.get(i, fixed_point.ABSENT) for i in range(len(self._names))], self._device)
+        # What else all must know: which buffers have changed, how fast each rank is, and what it has computed.
         known = [float(c) for c in self._buffers.changed]
         known += [seconds if r == self._ranks.rank else 0.0 for r in range(self._ranks.size)]
-        most = torch.cat([torch.stack(row), torch.tensor(known, device=self._device)])
+        known += [float(self._totals.several), *self._dealing.tell(self._ranks)]
+        most = torch.cat([row, torch.tensor(known, device=self._device)])
         greatest = self._ranks.start_greatest(most)
         if shifts is not None:
-            told, work = self._dealing.tell(self._ranks, tells)
-            self._totals.finish()
+            if tells:
+                sums = torch.tensor(tells, device=self._ranks.device)
+                work = self._ranks.start_sum(sums)
+            self._totals.finish(shifts, self._count)
         greatest.wait()
         if work is not None:
             work.wait()
-        values = most.tolist()
-        magnitudes, rest = values[: len(row)], values[len(row) :]
-        changed, times = [c > 0 for c in rest[: -self._ranks.size]], rest[-self._ranks.size :]
+        values = iter(most.tolist())
+        magnitudes = list(itertools.islice(values, len(row)))
+        changed = [c > 0 for c in itertools.islice(values, len(self._buffers.changed))]
+        times = list(itertools.islice(values, self._ranks.size))
+        several, told = next(values) > 0, list(values)
         last = self._found or self._last or [0.0] * len(magnitudes)
         now = [m if m > 0 and math.isfinite(m) else before for m, before in zip(magnitudes, last)]
-        good = shifts is not None and all(
-            not math.isfinite(m) or fixed_point.fits(m, s, self._count) for m, s in zip(magnitudes, shifts)
+        assumed, self._once = self._once, not several and self._once is not False
+        good = (
+            shifts is not None
+            and not (several and assumed)
+            and all(not math.isfinite(m) or fixed_point.fits(m, s, self._count) for m, s in zip(magnitudes, shifts))
         )
         if not good:
             self._found = now
@@ -380,7 +400,7 @@ class GradientAccumulator:
             return None
         if not self._sharded:
             self._dealing.shares.measured(times)
-        return _Result(magnitudes, now, changed, told)
+        return _Result(magnitudes, now, changed, told, sums.tolist())
 
     def _install(self, result: _Result) -> None:
         """Gives the parameters their gradients, and the model its buffers."""

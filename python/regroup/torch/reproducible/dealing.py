@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Set, Tuple
+import math
+from typing import List, NamedTuple, Optional, Sequence, Set
 
 import torch
 
@@ -32,16 +33,11 @@ class _Said(NamedTuple):
     of: List[int]  #: by micro-batch
 
 
-#: A rank that has computed a micro-batch adds 1 and, above these bits, its number.
-_RANK_SHIFT = 32
-
-
 class Done(NamedTuple):
     """A step whose micro-batches were all computed."""
 
     ranks: List[int]  #: by micro-batch: that which has computed it
     again: int  #: how many had been dealt to a rank that was lost
-    told: List[int]  #: the sums of what else the ranks tell
 
 
 class Dealing:
@@ -55,6 +51,7 @@ class Dealing:
         self._count, self._what = count, what
         self.step: Optional[int] = None
         self._done: Set[int] = set()  # by this rank, in this pass
+        self.partial: Optional[int] = None  # what it has begun, and must end
         self._entry: Optional[int] = None  # of the last agreement
         self._left: List[int] = []  # what the ranks had still to compute then
         self._mine: Set[int] = set()  # what this rank had of that
@@ -74,12 +71,15 @@ class Dealing:
 
     def _start(self) -> None:
         self._done.clear()
+        self.partial = None
         self._mine.clear()
         self._left = list(range(self._count))
 
     def done(self, micro_batch: int) -> None:
         """Says that this rank has computed a micro-batch."""
         self._done.add(micro_batch)
+        if micro_batch == self.partial:
+            self.partial = None
 
     def changed(self, ranks: Ranks) -> bool:
         """Whether the members have changed since the last agreement."""
@@ -91,7 +91,8 @@ class Dealing:
         entry = ranks.entry()
         if not self.changed(ranks):
             return None
-        mine = [_COMPUTED if m in self._done else _TO_COMPUTE * (m in self._mine) for m in range(self._count)]
+        has = self._done | {self.partial}
+        mine = [_COMPUTED if m in has else _TO_COMPUTE * (m in self._mine) for m in range(self._count)]
         row = torch.tensor([digest(self._what), self.step, self.passes, self._again, *mine])
         rows = [_Said(*r[:4], r[4:]) for r in (r.tolist() for r in ranks.gather(row))]
         for r, said in enumerate(rows):
@@ -109,6 +110,7 @@ class Dealing:
                 done |= own
         if not keeps:
             self._done.clear()
+            self.partial = None
         self.passes, self._left = passes, [m for m in range(self._count) if m not in done]
         self._again = max(said.again for said in rows)
         if any(any(said.of) for said in rows):  # else nothing was dealt before
@@ -119,10 +121,11 @@ class Dealing:
         return Agreement(passes, keeps)
 
     def share(self, ranks: Ranks) -> List[int]:
-        """What this rank has to compute, of what was not computed when the members changed last."""
+        """What this rank has to compute, of what was not computed when the members changed last, after what it has
+        begun."""
         share = cut(self._left, self.sizes(ranks), ranks.rank)
         self._mine = set(share)
-        return share
+        return share if self.partial is None else [self.partial, *share]
 
     def sizes(self, ranks: Ranks) -> List[int]:
         """How much of that each rank has to compute."""
@@ -132,22 +135,25 @@ class Dealing:
         """Whether nothing of the step was computed when the members changed last."""
         return len(self._left) == self._count
 
+    def one_each(self, ranks: Ranks) -> bool:
+        """Whether each rank has one micro-batch to compute, and none has one already."""
+        return self.whole() and ranks.size == self._count
+
     def fillers(self, ranks: Ranks) -> List[int]:
         """What this rank computes once more, because others have one more to compute."""
         sizes = self.sizes(ranks)
         return self._left[:1] * (max(sizes) - sizes[ranks.rank])
 
-    def tell(self, ranks: Ranks, more: Sequence[int]) -> Tuple[torch.Tensor, Any]:
-        """Starts to add up what the ranks have computed, and what else they tell; returns that and the operation."""
-        one = 1 + (ranks.rank << _RANK_SHIFT)
-        row = torch.tensor([one * (m in self._done) for m in range(self._count)] + list(more), device=ranks.device)
-        return row, ranks.start_sum(row)
+    def tell(self, ranks: Ranks) -> List[float]:
+        """What this rank has computed, in numbers of which check takes the greatest of all ranks: by micro-batch the rank,
+        and then its negative, so that both are of one rank if one alone has computed it."""
+        mine = [m in self._done for m in range(self._count)]
+        return [float(sign * ranks.rank) if has else -math.inf for sign in (1, -1) for has in mine]
 
-    def check(self, told: torch.Tensor) -> Done:
+    def check(self, told: Sequence[float]) -> Done:
         """Makes sure that the ranks have computed each micro-batch once."""
-        sums = told.tolist()
-        computed = sums[: self._count]
-        wrong = [m for m, n in enumerate(computed) if n & (1 << _RANK_SHIFT) - 1 != 1]
+        last, first = told[: self._count], told[self._count :]
+        wrong = [m for m in range(self._count) if last[m] != -first[m]]  # nobody has -inf, and -inf
         if wrong:
             raise RegroupError(f"micro-batches {wrong} of step {self.step} were not computed once")
-        return Done([n >> _RANK_SHIFT for n in computed], self._again, sums[self._count :])
+        return Done([int(r) for r in last], self._again)

@@ -15,6 +15,7 @@ reproducible.
 from __future__ import annotations
 
 import math
+from typing import Sequence, Union
 
 import torch
 
@@ -49,40 +50,70 @@ def fits(magnitude: float, shift: int, summands: int) -> bool:
     return PRECISION <= used <= bits_for(summands, headroom=0)
 
 
-def magnitude(gradient: torch.Tensor) -> torch.Tensor:
-    """The largest magnitude of the elements, as a float32 without dimensions on the gradient's device; infinite if an
-    element is not finite."""
+#: The largest magnitude of a gradient's elements; a tensor without dimensions where the gradient is on a GPU, which nobody
+#: waits for.
+Magnitude = Union[float, torch.Tensor]
+
+
+def magnitude(gradient: torch.Tensor) -> Magnitude:
+    """The largest magnitude of the elements, as float32 has it; infinite if an element is not finite."""
     if gradient.numel() == 0:
-        return torch.zeros((), device=gradient.device)
+        return 0.0
     low, high = torch.aminmax(gradient)  # a vector's norm takes 25 times as long
-    largest = torch.maximum(-low, high).to(torch.float32)
-    return torch.nan_to_num(largest, nan=math.inf, posinf=math.inf)
+    largest = torch.nan_to_num(torch.maximum(-low, high).to(torch.float32), nan=math.inf, posinf=math.inf)
+    return largest.item() if gradient.device.type == "cpu" else largest
 
 
-def add(total: torch.Tensor, gradient: torch.Tensor, shift: int) -> torch.Tensor:
-    """Adds a gradient to a total, int64 and flat, of as many elements; returns its magnitude."""
-    return _change(total, gradient, shift, False)
+def larger(a: Magnitude, b: Magnitude) -> Magnitude:
+    """The larger one of two magnitudes of the same gradient."""
+    return torch.maximum(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else max(a, b)
 
 
-def subtract(total: torch.Tensor, gradient: torch.Tensor, shift: int) -> None:
-    """Takes away what add has added."""
-    _change(total, gradient, shift, True)
+def joined(magnitudes: Sequence[Magnitude], device: torch.device) -> torch.Tensor:
+    """Magnitudes as a vector of float32."""
+    if any(isinstance(m, torch.Tensor) for m in magnitudes):
+        return torch.stack([torch.as_tensor(m, dtype=torch.float32, device=device) for m in magnitudes])
+    return torch.tensor(magnitudes, dtype=torch.float32, device=device)
 
 
-def _change(total: torch.Tensor, gradient: torch.Tensor, shift: int, take_away: bool) -> torch.Tensor:
-    if gradient.device.type == "cpu" and gradient.dtype is torch.float32 and gradient.is_contiguous():
-        # In one pass over the memory, which takes a seventieth of the time.
-        place = total.data_ptr(), gradient.data_ptr(), gradient.numel()
-        return torch.tensor(lib.fixed_add(*place, shift, take_away))
+def add(total: torch.Tensor, gradient: torch.Tensor, shift: int, first: bool = False) -> Magnitude:
+    """Adds a gradient to a total, int64 and flat, of as many elements; returns its magnitude. The first one takes the
+    place of what was there."""
+    if _fast(gradient):
+        how = lib.FIXED_FIRST if first else lib.FIXED_ADD
+        return lib.fixed_add(total.data_ptr(), gradient.data_ptr(), gradient.numel(), shift, how)
     integers = gradient.reshape(-1).to(torch.float64, copy=True).mul_(2.0**shift).round_().to(torch.int64)
-    total.sub_(integers) if take_away else total.add_(integers)
+    total.copy_(integers) if first else total.add_(integers)
     return magnitude(gradient)
 
 
-def mean(total: torch.Tensor, shift: int, summands: int, dtype: torch.dtype) -> torch.Tensor:
-    """The mean of the summands of a total."""
-    if total.device.type == "cpu" and dtype is torch.float32 and total.is_contiguous():
-        values = torch.empty(total.shape, dtype=dtype)
-        lib.fixed_mean(total.data_ptr(), values.data_ptr(), total.numel(), shift, summands)
-        return values
-    return total.to(torch.float64).mul_(2.0**-shift).div_(summands).to(dtype)
+def copy(to: torch.Tensor, gradient: torch.Tensor) -> Magnitude:
+    """Copies a gradient to a flat tensor of its type; returns its magnitude."""
+    if _fast(gradient):
+        return lib.largest_copy(to.data_ptr(), gradient.data_ptr(), gradient.numel())
+    to.copy_(gradient.reshape(-1))
+    return magnitude(gradient)
+
+
+def mean(means: torch.Tensor, parts: Sequence[torch.Tensor], shift: int, summands: int) -> None:
+    """Makes means of so many summands, in place: of the sums of totals, or of gradients that have not been made integers;
+    all are flat and as long."""
+    if _fast(means):
+        if len(parts) == 1 and parts[0].dtype is torch.int64:
+            lib.fixed_mean(parts[0].data_ptr(), means.data_ptr(), means.numel(), shift, summands)
+        else:
+            kind = lib.INT64 if parts[0].dtype is torch.int64 else lib.FLOAT32
+            lib.fixed_mean_of(kind, [p.data_ptr() for p in parts], means.data_ptr(), means.numel(), shift, summands)
+        return
+    total = torch.zeros(means.shape, dtype=torch.int64, device=means.device)
+    for part in parts:
+        if part.dtype is torch.int64:
+            total += part
+        else:
+            add(total, part, shift)
+    means.copy_(total.to(torch.float64).mul_(2.0**-shift).div_(summands))
+
+
+def _fast(tensor: torch.Tensor) -> bool:
+    """Whether the library does it: in one pass over the memory, which takes a seventieth of the time."""
+    return tensor.is_cpu and tensor.dtype is torch.float32 and tensor.is_contiguous()

@@ -26,16 +26,23 @@ def seed_of(seed: int, step: int, micro_batch: int) -> int:
 
 def seed_all(seed: int) -> None:
     """Seeds the generators of PyTorch on all devices, of Python, and of NumPy if it has been imported."""
-    if _others() or torch.cuda.is_available() and not torch.cuda.is_initialized():
+    initialized = torch.cuda.is_initialized()
+    if _others() or not initialized and _gpus():
         torch.manual_seed(seed)
     else:  # the same in a fiftieth of the time: manual_seed notes where it was called from
         torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_initialized():
+        if initialized:
             torch.cuda.manual_seed_all(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+@functools.lru_cache(maxsize=None)  # once
+def _gpus() -> bool:
+    """Whether this machine has GPUs of CUDA."""
+    return torch.cuda.is_available()
 
 
 @functools.lru_cache(maxsize=None)  # once

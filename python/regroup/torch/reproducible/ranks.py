@@ -12,6 +12,7 @@ import torch.distributed as dist
 from .. import operations
 from ..reductions import Max, Sum
 from ..world import allgather_bytes, world
+from . import exchange
 
 
 class Ranks(Protocol):
@@ -20,6 +21,7 @@ class Ranks(Protocol):
     rank: int
     size: int
     device: torch.device  #: where what they exchange is
+    direct: bool  #: whether exchange takes gradients that have not been made integers
 
     def entry(self) -> int:
         """A number that changes with the members."""
@@ -33,11 +35,15 @@ class Ranks(Protocol):
     def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
         """The rows of all ranks, int64 of one length in the host's memory, by rank."""
 
+    def exchange(self, own: torch.Tensor, dtype: torch.dtype) -> exchange.Exchange:
+        """What adds up what is in this rank's memory, flat, of which means of a type are made. Its length is a multiple
+        of size."""
+
 
 class Alone:
     """This process, without others."""
 
-    rank, size, device = 0, 1, torch.device("cpu")
+    rank, size, device, direct = 0, 1, torch.device("cpu"), False
 
     def entry(self) -> int:
         return 0
@@ -50,6 +56,9 @@ class Alone:
 
     def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
         return [row]
+
+    def exchange(self, own: torch.Tensor, dtype: torch.dtype) -> exchange.Exchange:
+        return exchange.Everywhere(own, dtype)
 
 
 class _Done:
@@ -71,6 +80,10 @@ class TorchRanks:
     def size(self) -> int:
         return dist.get_world_size(self._group)
 
+    @property
+    def direct(self) -> bool:
+        return self.device.type == "cpu" and self.size > 1
+
     def entry(self) -> int:
         return world.entries
 
@@ -86,11 +99,16 @@ class TorchRanks:
         dist.all_gather(rows, sent, self._group)
         return [r.cpu() for r in rows]
 
+    def exchange(self, own: torch.Tensor, dtype: torch.dtype) -> exchange.Exchange:
+        if self.size == 1:
+            return exchange.Everywhere(own, dtype)
+        return (exchange.Direct if self.device.type == "cpu" else exchange.Scattered)(own, dtype, self._group)
+
 
 class EngineRanks:
     """Those of this process's world, on Regroup's engine."""
 
-    device = torch.device("cpu")
+    device, direct = torch.device("cpu"), False
 
     def __init__(self, name: str):
         self._name, self._entry, self._calls = name, -1, 0
@@ -114,6 +132,11 @@ class EngineRanks:
 
     def gather(self, row: torch.Tensor) -> List[torch.Tensor]:
         return [torch.tensor(list(memoryview(b).cast("q"))) for b in allgather_bytes(row.numpy().tobytes())]
+
+    def exchange(self, own: torch.Tensor, dtype: torch.dtype) -> exchange.Exchange:
+        if self.size == 1:
+            return exchange.Everywhere(own, dtype)
+        return exchange.Everywhere(own, dtype, self.start_sum)  # in shared memory as fast as in parts
 
     def _next(self) -> str:
         """The name of the next operation: a backward pass may start it on a thread of its own, where operations have no

@@ -2,118 +2,196 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import torch
 
-from ...errors import InvalidArgumentError, RegroupError
+from ...errors import InvalidArgumentError
 from . import fixed_point
 from .ranks import Ranks
 
-#: Bytes of totals of a bucket: so much is summed up at once, while the next one is computed. The first bucket is
+#: Bytes of totals that make a bucket: so much is summed up at once, while the next one is computed. The first bucket is
 #: small, so that the sums begin early.
 BUCKET_BYTES, FIRST_BYTES = 16 << 20, 1 << 20
 
 
+def _split(parameters: Sequence[torch.Tensor], bucket_bytes: int) -> Iterator[List[int]]:
+    """The parameters by bucket, from the last one to the first: as many as it takes to reach the size of a bucket, as
+    DistributedDataParallel does it, of one device and type."""
+    members: List[int] = []
+    size, limit = 0, min(bucket_bytes, FIRST_BYTES)
+    for i in reversed(range(len(parameters))):
+        p = parameters[i]
+        if members and (
+            size >= limit or (p.device, p.dtype) != (parameters[members[0]].device, parameters[members[0]].dtype)
+        ):
+            yield members
+            members, size, limit = [], 0, bucket_bytes
+        members.append(i)
+        size += 8 * p.numel()
+    yield members
+
+
 class _Bucket:
-    """Parameters of one device, and memory for their totals."""
+    """Parameters of one device and type, and memory for their totals. It ends with zeros, so that up to most ranks have
+    parts of one size."""
 
-    def __init__(self, members: List[int], parameters: Sequence[torch.Tensor]):
-        self.members = members
-        count = sum(parameters[i].numel() for i in members)
-        self.own = torch.zeros(count, dtype=torch.int64, device=parameters[members[0]].device)
-        self.sums = torch.empty_like(self.own)
-        self.missing = set(members)
-        self.work: Any = None
+    def __init__(self, members: List[int], parameters: Sequence[torch.Tensor], most: int):
+        self.members, self._most = members, most
+        self._dtype, self._device = parameters[members[0]].dtype, parameters[members[0]].device
         self._at: Dict[int, slice] = {}
-        at = 0
+        self._count = 0
         for i in members:
-            self._at[i] = slice(at, at + parameters[i].numel())
-            at += parameters[i].numel()
+            self._at[i] = slice(self._count, self._count + parameters[i].numel())
+            self._count = self._at[i].stop
+        self._direct = False  # this rank's gradients are sent as they are
+        self._memory: Dict[torch.dtype, torch.Tensor] = {}  # of totals, and of gradients
+        self._parts: Dict[int, torch.Tensor] = {}  # of what is used of that, by member
+        self._empty = set(members)  # whose memory is to be overwritten
+        self.missing = set(members)
+        self.started = False
+        self._exchange: Any = None
+        self._of: Any = None  # whose it is
+        self._whole = torch.empty(0)
 
-    def total(self, member: int, of: torch.Tensor) -> torch.Tensor:
-        return of[self._at[member]]
+    def _own(self) -> torch.Tensor:
+        """The totals of this rank; or its gradients."""
+        dtype = self._dtype if self._direct else torch.int64
+        if dtype not in self._memory:
+            self._memory[dtype] = torch.zeros(self._count + self._most - 1, dtype=dtype, device=self._device)
+        return self._memory[dtype]
+
+    def begin(self, direct: bool, shifts: Optional[List[int]]) -> None:
+        """Begins a pass, or goes on with one whose gradients are no longer sent as they are."""
+        if self._parts and self._direct == direct:
+            return
+        before, self._direct = self._parts, direct
+        self._parts = {member: self._own()[at] for member, at in self._at.items()}
+        for member in set(before) - self._empty if shifts is not None and not direct else ():
+            fixed_point.add(self._parts[member], before[member], shifts[member], first=True)
+
+    def clear(self) -> None:
+        """Forgets what was added."""
+        self._empty = set(self.members)
+
+    def add(self, member: int, gradient: torch.Tensor, shift: int) -> fixed_point.Magnitude:
+        """Adds a gradient; returns its magnitude."""
+        own, first = self._parts[member], member in self._empty
+        if first:
+            self._empty.discard(member)
+        return fixed_point.copy(own, gradient) if self._direct else fixed_point.add(own, gradient, shift, first)
+
+    def forget(self, members: Iterable[int]) -> None:
+        """Forgets gradients that would have been sent as they are."""
+        self._empty.update(set(members).intersection(self.members))
+
+    def interrupted(self) -> None:
+        """Forgets an exchange that was started."""
+        if self.started:
+            self._exchange, self.started = None, False
 
     def start(self, ranks: Ranks) -> None:
-        """Starts the sum; what this rank has computed stays, for the next attempt if a rank is lost."""
-        self.sums.copy_(self.own)
-        self.work = ranks.start_sum(self.sums)
+        """Starts to add up; what this rank has computed stays, for the next attempt if a rank is lost."""
+        for member in self._empty:
+            self._parts[member].zero_()
+        if self._exchange is None or self._of != (ranks.entry(), self._direct):
+            own = self._own()[: -(-self._count // ranks.size) * ranks.size]
+            self._exchange, self._of = ranks.exchange(own, self._dtype), (ranks.entry(), self._direct)
+        self._exchange.start()
+        self.started = True
+
+    def share(self, shifts: List[int], summands: int) -> None:
+        """Waits for what is to be added up on this rank, and gives the others the means that it makes of that."""
+        parts, span, means = self._exchange.parts(), self._exchange.span, self._exchange.means
+        for member, at in self._at.items():
+            low, high = max(at.start, span.start) - span.start, min(at.stop, span.stop) - span.start
+            if low < high:
+                fixed_point.mean(means[low:high], [p[low:high] for p in parts], shifts[member], summands)
+        self._exchange.share()
+
+    def finish(self) -> None:
+        """Waits for the means of all ranks."""
+        self._whole, self.started = self._exchange.whole(), False
+
+    def mean(self, member: int) -> torch.Tensor:
+        """The mean over all ranks' micro-batches. The next step has its memory."""
+        return self._whole[self._at[member]]
 
 
 class ReplicatedTotals:
     """int64 totals of the gradients of parameters that each rank has, in buckets that are summed up in the order in
     which a backward pass makes their gradients: from the last parameter to the first.
 
-    arrived is called with the number of a parameter and the magnitude of its gradient.
+    arrived is called with the number of a parameter and the magnitude of its gradient. There are at most most ranks.
     """
 
-    def __init__(self, parameters: Sequence[torch.Tensor], names: List[str], arrived: Callable, bucket_bytes: int):
+    def __init__(
+        self, parameters: Sequence[torch.Tensor], names: List[str], arrived: Callable, bucket_bytes: int, most: int
+    ):
         self._parameters, self._names, self._arrived = parameters, names, arrived
         self._buckets: List[_Bucket] = []
         self._of: Dict[int, _Bucket] = {}
         self._shifts: Optional[List[int]] = None  # None = nothing is added
         self.seen: Optional[Callable] = None  # called with the number of a parameter and its gradient
-        self._added: List[Tuple[int, torch.Tensor]] = []  # what the micro-batch has added, by parameter
         self._open = False  # in a micro-batch
-        # Whether each gradient comes once in a micro-batch, so that it is whole when it comes; None = not known yet.
-        self._once: Optional[bool] = None
+        self._came: Dict[int, int] = {}  # by parameter: how many gradients of the micro-batch have come
+        #: By parameter: how many gradients of a micro-batch were added that was interrupted. It is to be gone on with.
+        self.partial: Dict[int, int] = {}
+        self._skips: Dict[int, int] = {}  # the same, of the micro-batch that goes on
+        self.several = False  # gradients of a parameter came in a micro-batch of this pass
         self._next = 0  # the bucket whose sum is started next: all ranks start them in one order
         self._ranks: Optional[Ranks] = None  # in the last micro-batch of this rank: of the sums that are started
-        members: List[int] = []
-        size = 0
-        for i in reversed(range(len(parameters))):
-            bytes_of = parameters[i].numel() * 8
-            most = bucket_bytes if self._buckets else min(bucket_bytes, FIRST_BYTES)
-            if members and (size + bytes_of > most or parameters[i].device != parameters[members[0]].device):
-                self._add_bucket(members)
-                members, size = [], 0
-            members.append(i)
-            size += bytes_of
-        self._add_bucket(members)
+        for members in _split(parameters, bucket_bytes):
+            self._buckets.append(_Bucket(members, parameters, most))
+            self._of.update((i, self._buckets[-1]) for i in members)
         for i, p in enumerate(parameters):
             p.register_post_accumulate_grad_hook(self._hook(i))
 
-    def _add_bucket(self, members: List[int]) -> None:
-        bucket = _Bucket(members, self._parameters)
-        self._buckets.append(bucket)
-        self._of.update((i, bucket) for i in members)
-
     def clear(self) -> None:
         """Forgets what was added."""
+        self.partial.clear()
         for bucket in self._buckets:
-            bucket.own.zero_()
+            bucket.clear()
 
-    def begin(self, shifts: Optional[List[int]], ranks: Optional[Ranks]) -> None:
-        """Begins a micro-batch; with ranks the last one of this rank, in which buckets are summed up as soon as they
-        have all of it."""
+    def begin_pass(self, direct: bool, shifts: Optional[List[int]]) -> None:
+        """Begins a pass over the step's micro-batches. If it is direct each rank has one of them, and its gradients come
+        once."""
+        self.several, self._direct = False, direct
+        for bucket in self._buckets:
+            bucket.begin(direct, shifts)
+
+    def begin(self, shifts: Optional[List[int]], ranks: Optional[Ranks], goes_on: bool) -> None:
+        """Begins a micro-batch, or goes on with one that was interrupted; with ranks the last one of this rank, in which
+        buckets are summed up as soon as they have all of it, which is when its gradients have come once."""
         self._shifts, self._open = shifts, True
+        self._skips = dict(self.partial) if goes_on else {}
         for p in self._parameters:
             p.grad = None
-        self._ranks = ranks if shifts is not None and self._once else None
+        self._ranks = ranks if shifts is not None else None
         if ranks is not None:
             for bucket in self._buckets:
                 bucket.missing = set(bucket.members)
 
     def end(self) -> None:
         """Ends a micro-batch."""
-        if self._added:
-            several = len({member for member, _ in self._added}) < len(self._added)
-            self._once = not several and self._once is not False
-        self._added.clear()
+        self._came.clear()
+        if self._shifts is not None:
+            self.partial.clear()
         self._open = False
 
     def interrupted(self) -> None:
-        """Takes back what a micro-batch has added that did not end, and forgets sums that were started. They keep the
-        memory that they may still write to."""
-        for member, gradient in self._added:
-            if self._shifts is not None:
-                bucket = self._of[member]
-                fixed_point.subtract(bucket.total(member, bucket.own), gradient, self._shifts[member])
-        self.end()
+        """Notes what a micro-batch has added that did not end, and forgets sums that were started."""
+        if self._open and self._shifts is not None:
+            if self._direct:
+                for bucket in self._buckets:
+                    bucket.forget(self._came)
+            else:
+                self.partial.update((i, max(n, self.partial.get(i, 0))) for i, n in self._came.items())
+        self._came.clear()
+        self._open = False
         self._next, self._ranks = 0, None
         for bucket in self._buckets:
-            if bucket.work is not None:
-                bucket.sums, bucket.work = torch.empty_like(bucket.own), None
+            bucket.interrupted()
 
     def _hook(self, member: int) -> Callable:
         def accumulated(parameter: torch.Tensor) -> None:
@@ -126,19 +204,18 @@ class ReplicatedTotals:
         gradient, parameter.grad = parameter.grad, None
         if gradient.layout is not torch.strided:
             raise InvalidArgumentError(f"the gradient of {self._names[member]} is sparse: make it dense (sparse=False)")
-        self._added.append((member, gradient))
         if self.seen is not None:
             self.seen(member, gradient)
-        if self._shifts is None:
+        bucket, times, skips = self._of[member], self._came.get(member, 0), self._skips.get(member, 0)
+        self._came[member] = times + 1
+        void = False
+        if times > 0:
+            self.several = True
+            void = self._direct or bucket.started  # then so is the pass
+        if self._shifts is None or void or times < skips:
             self._arrived(member, fixed_point.magnitude(gradient))
-            return
-        bucket = self._of[member]
-        if bucket.work is not None:
-            raise RegroupError(
-                f"the gradient of {self._names[member]} has come twice in a micro-batch, and never before: call "
-                "backward() as often in the first step as later"
-            )
-        self._arrived(member, fixed_point.add(bucket.total(member, bucket.own), gradient, self._shifts[member]))
+        else:
+            self._arrived(member, bucket.add(member, gradient, self._shifts[member]))
         if self._ranks is not None:
             bucket.missing.discard(member)
             while self._next < len(self._buckets) and not self._buckets[self._next].missing:
@@ -153,18 +230,17 @@ class ReplicatedTotals:
         while self._next < len(self._buckets):
             self._start(ranks)
 
-    def finish(self) -> None:
-        """Waits for all sums."""
+    def finish(self, shifts: List[int], summands: int) -> None:
+        """Waits for all sums, and makes the means of so many summands of them."""
         for bucket in self._buckets:
-            bucket.work.wait()
-            bucket.work = None
+            bucket.share(shifts, summands)
+        for bucket in self._buckets:
+            bucket.finish()
         self._next, self._ranks = 0, None
 
     def mean(self, member: int, shift: int, summands: int) -> torch.Tensor:
         """The mean over all ranks' micro-batches, in the form of the parameter."""
-        bucket, parameter = self._of[member], self._parameters[member]
-        flat = fixed_point.mean(bucket.total(member, bucket.sums), shift, summands, parameter.dtype)
-        return flat.view(parameter.shape)
+        return self._of[member].mean(member).view(self._parameters[member].shape)
 
     def local(self, tensor: torch.Tensor) -> torch.Tensor:
         """What this rank has of a gradient."""

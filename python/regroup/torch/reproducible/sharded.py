@@ -62,6 +62,7 @@ class ShardedTotals:
         self._shifts: Optional[List[int]] = None  # None = this pass finds the magnitudes
         self._counts = True  # what this rank computes counts
         self.seen: Optional[Callable] = None  # called with the number of a parameter and a part of its gradient
+        self.several, self.partial = False, None  # there is no such thing
         number = {id(p): i for i, p in enumerate(parameters)}
         for module, group in parameter_groups(model):
             if any(id(p.sharded_param) in number for p in group.fsdp_params):
@@ -84,6 +85,9 @@ class ShardedTotals:
         for group in self._groups:
             group.own.zero_()
 
+    def begin_pass(self, direct: bool, shifts: Optional[List[int]]) -> None:
+        """Does nothing: a pass of replicas may be direct."""
+
     def begin(self, shifts: Optional[List[int]], counts: bool) -> None:
         """Begins a micro-batch. One that does not count is computed because others compute one, in whose collective
         operations this rank takes part."""
@@ -97,7 +101,7 @@ class ShardedTotals:
     def start(self, ranks: Ranks) -> None:
         """Does nothing: what was added was summed up."""
 
-    def finish(self) -> None:
+    def finish(self, shifts: List[int], summands: int) -> None:
         """Does nothing, either."""
 
     def end(self) -> None:
@@ -146,7 +150,8 @@ class ShardedTotals:
         group, part = next((g, p) for g in self._groups for p in g.parts if p.member == member)
         p: Any = self._parameters[member]
         count = math.prod(part.size)
-        flat = fixed_point.mean(group.own[part.offset : part.offset + count], shift, summands, p.dtype)
+        flat = torch.empty(count, dtype=p.dtype, device=group.own.device)
+        fixed_point.mean(flat, [group.own[part.offset : part.offset + count]], shift, summands)
         return DTensor.from_local(
             flat.view(part.size), p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride()
         )
