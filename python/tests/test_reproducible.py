@@ -101,6 +101,16 @@ class FixedPoint(unittest.TestCase):
         self.assertEqual(1, len(sums))
 
 
+class KernelsForGPUs(unittest.TestCase):
+    """They give the same bits."""
+
+    def test_interpreted(self):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        env = launch.environment(TRITON_INTERPRET="1")
+        (output,) = launch.ended([subprocess.Popen(script("triton_kernels.py"), env=env, **options)])
+        self.assertTrue(output.endswith("the same bits\n"), output)
+
+
 class SharesOfSteps(unittest.TestCase):
     def test_each_is_dealt_once(self):
         for count in range(1, 20):

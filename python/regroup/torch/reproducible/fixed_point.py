@@ -14,8 +14,9 @@ reproducible.
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Sequence, Union
+from typing import Any, Sequence, Union
 
 import torch
 
@@ -82,6 +83,8 @@ def add(total: torch.Tensor, gradient: torch.Tensor, shift: int, first: bool = F
     if _fast(gradient):
         how = lib.FIXED_FIRST if first else lib.FIXED_ADD
         return lib.fixed_add(total.data_ptr(), gradient.data_ptr(), gradient.numel(), shift, how)
+    if _fused(gradient):
+        return _kernels().add(total, gradient, shift, first)
     integers = gradient.reshape(-1).to(torch.float64, copy=True).mul_(2.0**shift).round_().to(torch.int64)
     total.copy_(integers) if first else total.add_(integers)
     return magnitude(gradient)
@@ -105,6 +108,9 @@ def mean(means: torch.Tensor, parts: Sequence[torch.Tensor], shift: int, summand
             kind = lib.INT64 if parts[0].dtype is torch.int64 else lib.FLOAT32
             lib.fixed_mean_of(kind, [p.data_ptr() for p in parts], means.data_ptr(), means.numel(), shift, summands)
         return
+    if _fused(means) and len(parts) == 1 and parts[0].dtype is torch.int64:
+        _kernels().mean(means, parts[0], shift, summands)
+        return
     total = torch.zeros(means.shape, dtype=torch.int64, device=means.device)
     for part in parts:
         if part.dtype is torch.int64:
@@ -117,3 +123,17 @@ def mean(means: torch.Tensor, parts: Sequence[torch.Tensor], shift: int, summand
 def _fast(tensor: torch.Tensor) -> bool:
     """Whether the library does it: in one pass over the memory, which takes a seventieth of the time."""
     return tensor.is_cpu and tensor.dtype is torch.float32 and tensor.is_contiguous()
+
+
+def _fused(tensor: torch.Tensor) -> bool:
+    """Whether there is a kernel of Triton for it."""
+    return tensor.is_cuda and tensor.is_contiguous() and _kernels() is not None
+
+
+@functools.lru_cache(maxsize=None)  # once
+def _kernels() -> Any:
+    try:
+        from . import triton_kernels
+    except ImportError:  # PyTorch comes with it where it comes with CUDA
+        return None
+    return triton_kernels
