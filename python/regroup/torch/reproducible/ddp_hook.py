@@ -24,73 +24,69 @@ def allreduce_hook(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[
     element that is not finite on any rank makes the whole gradient of that parameter NaN, on all ranks.
     """
     group = group if group is not None else dist.group.WORLD
-    if bucket.buffer().device.type == "cpu":
-        return _Buckets.of(group).start(bucket)
-    return _with_totals(group, bucket)
+    if bucket.buffer().device.type != "cpu":
+        return _with_totals(group, bucket)
+    started = _all_started.setdefault(id(group), [])  # which is no other group's while one is in there
+    started.append(_start(group, bucket))
+    averages = started[-1].averages
+    if bucket.is_last():
+        del _all_started[id(group)]
+        for one in started:
+            one.share(dist.get_world_size(group))
+        for one in started:
+            one.averages.set_result(one.exchange.whole()[: one.parts[-1].stop])
+    return averages
 
 
 class _Started(NamedTuple):
     """A bucket of which the ranks have sent each other their gradients."""
 
+    group: Any
     exchange: exchange.Exchange
     parts: List[slice]  #: the parameters
     largest: torch.Tensor
     greatest: Any  #: finds the largest of all ranks
     averages: torch.futures.Future[torch.Tensor]
 
-
-class _Buckets:
-    """The buckets of a backward pass. Their means are made when the last one has come, by when those before it have
-    arrived: what a rank starts must come in one order."""
-
-    _all: Dict[Any, "_Buckets"] = WeakIdKeyDictionary()
-
-    @classmethod
-    def of(cls, group: Any) -> "_Buckets":
-        return cls._all.setdefault(group, cls(group))
-
-    def __init__(self, group: Any):
-        self._group, self._size = group, dist.get_world_size(group)
-        self._memory: Dict[torch.Tensor, Any] = WeakIdKeyDictionary()  # by a bucket's first parameter
-        self._started: List[_Started] = []
-
-    def start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        gradients, buffer, parts = bucket.gradients(), bucket.buffer(), []
-        for g in gradients:
-            begin = parts[-1].stop if parts else 0
-            parts.append(slice(begin, begin + g.numel()))
-        own, memory = self._memory.get(bucket.parameters()[0], (None, None))
-        if own is None or own.dtype != buffer.dtype or not 0 <= len(own) - len(buffer) < self._size:
-            own = buffer.new_zeros(-(-len(buffer) // self._size) * self._size)
-            memory = exchange.Direct(own, buffer.dtype, self._group)
-            self._memory[bucket.parameters()[0]] = own, memory
-        sizes = [fixed_point.copy(own[at], g) for at, g in zip(parts, gradients)]
-        memory.start()
-        largest = fixed_point.joined(sizes, buffer.device)
-        greatest = dist.all_reduce(largest, dist.ReduceOp.MAX, self._group, async_op=True)
-        self._started.append(_Started(memory, parts, largest, greatest, torch.futures.Future()))
-        averages = self._started[-1].averages
-        if bucket.is_last():
-            started, self._started = self._started, []
-            for one in started:
-                self._share(one)
-            for one in started:
-                one.averages.set_result(one.exchange.whole()[: one.parts[-1].stop])
-        return averages
-
-    def _share(self, one: _Started) -> None:
-        sent, span, means = one.exchange.parts(), one.exchange.span, one.exchange.means
-        one.greatest.wait()
-        for at, largest in zip(one.parts, one.largest.tolist()):
+    def share(self, size: int) -> None:
+        sent, span, means = self.exchange.parts(), self.exchange.span, self.exchange.means
+        self.greatest.wait()
+        for at, largest in zip(self.parts, self.largest.tolist()):
             low, high = max(at.start, span.start) - span.start, min(at.stop, span.stop) - span.start
             if low >= high:
                 continue
             if math.isfinite(largest):
-                shift = fixed_point.shift_for(largest, self._size, headroom=0)
-                fixed_point.mean(means[low:high], [p[low:high] for p in sent], shift, self._size)
+                shift = fixed_point.shift_for(largest, size, headroom=0)
+                fixed_point.mean(means[low:high], [p[low:high] for p in sent], shift, size)
             else:
                 means[low:high] = math.nan
-        one.exchange.share()
+        self.exchange.share()
+
+
+#: By group: the buckets of a backward pass, whose means are made when the last one has come. By then those before it have
+#: arrived; and what the ranks start comes in one order.
+_all_started: Dict[int, List[_Started]] = {}
+
+#: By the first parameter of a bucket: a copy of its gradients, which may end with zeros, and their exchange in a group.
+_memory: Any = WeakIdKeyDictionary()
+
+
+def _start(group: Any, bucket: dist.GradBucket) -> _Started:
+    gradients, buffer, first, parts = bucket.gradients(), bucket.buffer(), bucket.parameters()[0], []
+    for g in gradients:
+        begin = parts[-1].stop if parts else 0
+        parts.append(slice(begin, begin + g.numel()))
+    size = dist.get_world_size(group)
+    kind = (group, buffer.dtype, -(-len(buffer) // size) * size)
+    if first not in _memory or _memory[first][0] != kind:
+        own = buffer.new_zeros(kind[-1])
+        _memory[first] = kind, own, exchange.Direct(own, buffer.dtype, group)
+    _, own, direct = _memory[first]
+    sizes = [fixed_point.copy(own[at], g) for at, g in zip(parts, gradients)]
+    direct.start()
+    largest = fixed_point.joined(sizes, buffer.device)
+    greatest = dist.all_reduce(largest, dist.ReduceOp.MAX, group, async_op=True)
+    return _Started(group, direct, parts, largest, greatest, torch.futures.Future())
 
 
 def _with_totals(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
