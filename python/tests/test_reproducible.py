@@ -160,6 +160,9 @@ class Ranks(unittest.TestCase):
     def test_three(self):
         launch.check(self, "tests.ranks.reproducible", 3)
 
+    def test_replicas_of_a_sharded_model(self):
+        launch.check(self, "tests.ranks.reproducible_replicas", 4)
+
 
 class Histories(unittest.TestCase):
     """Whatever dies, joins and leaves, the weights are those of one worker alone, and nothing is computed again but

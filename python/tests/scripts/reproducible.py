@@ -2,7 +2,8 @@
 
 RECORDS is a folder in which each worker records the micro-batches that it has computed, and its death. DEATHS is how
 likely it is to kill itself at each of several places of a step, in a generation of more than one. BACKEND is that of
-torch.distributed, or empty for none; TRAINING one of tests.trainings; with SHARDED=1 its model is dealt to the ranks.
+torch.distributed, or empty for none; TRAINING one of tests.trainings; with SHARDED=1 its model is dealt to the ranks,
+of four to two times two.
 WRONG is a slot whose gradients are wrong from step 20 on; COMMIT_MODE is that of the state.
 """
 
@@ -56,7 +57,9 @@ def build(fresh):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    model, mesh = training.model(), init_device_mesh("cpu", (dist.get_world_size(),))
+    size = dist.get_world_size()
+    shape = (2, 2) if size == 4 else (size,)
+    model, mesh = training.model(), init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
     for child in model.children():
         if len(list(child.parameters())):
             fully_shard(child, mesh=mesh)

@@ -227,7 +227,8 @@ class GradientAccumulator:
             return math.nan
         gradients = [None if p.grad is None else self._totals.local(p.grad) for p in self._parameters]
         counts = [p.numel() for p in self._parameters]
-        return norm.clip(gradients, self._magnitudes, counts, max_norm, self._ranks if self._sharded else None)
+        ranks = self._ranks if self._sharded else None
+        return norm.clip(gradients, self._magnitudes, counts, max_norm, ranks, self._totals.counts)
 
     def state_hash(self) -> StateHash:
         """The hash of weights, buffers, and the state of ``optimizer`` if it was given, after the last step: the same

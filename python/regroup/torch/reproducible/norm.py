@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 import torch
 
@@ -19,14 +19,16 @@ def clip(
     elements: Sequence[int],
     max_norm: float,
     ranks: Optional[Ranks],
+    counts: Callable[[int], bool],
 ) -> float:
     """Scales gradients so that their 2-norm is at most max_norm; returns what it was. Of each there is a bound of its
-    magnitudes, and how many elements it has on all ranks; with ranks each of them has a part of it."""
+    magnitudes, and how many elements it has on all ranks; with ranks each of them has a part of it, which counts on one
+    of those that have the same."""
     bounds = [b if b > 0 else 1.0 for b in bounds]
     device = next((g.device for g in gradients if g is not None), None)
     sums = torch.zeros(len(bounds), 2, dtype=torch.int64, device=device)
     for i, gradient in enumerate(gradients):
-        if gradient is not None:
+        if gradient is not None and counts(i):
             sums[i] = squares(gradient, bounds[i], elements[i])
     if ranks is not None:
         ranks.start_sum(sums).wait()

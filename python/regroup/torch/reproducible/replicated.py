@@ -242,6 +242,10 @@ class ReplicatedTotals:
         """The mean over all ranks' micro-batches, in the form of the parameter."""
         return self._of[member].mean(member).view(self._parameters[member].shape)
 
+    def counts(self, member: int) -> bool:
+        """Whether this rank's part of a parameter is to be counted: it is all of it."""
+        return True
+
     def local(self, tensor: torch.Tensor) -> torch.Tensor:
         """What this rank has of a gradient."""
         return tensor

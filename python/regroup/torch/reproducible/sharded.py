@@ -45,6 +45,9 @@ class _Group:
             self.parts.append(_Part(number[id(p.sharded_param)], offset, padded, tuple(p.sharded_size)))
             offset += padded
         self.names = [names[p.member] for p in self.parts]
+        #: The ranks that have the same parts, and whether this is the first of them; None = no other has this one's.
+        self.replicas: Any = getattr(group.mesh_info, "replicate_process_group", None)
+        self.first = self.replicas is None or self.replicas.rank() == 0
         self.length, self.world = offset, group._reduce_scatter_process_group.size()
         device = group.device
         self.own = torch.zeros(offset, dtype=torch.int64, device=device)
@@ -73,11 +76,15 @@ class ShardedTotals:
             raise UnsupportedError(f"{whole[0]} belongs to no module of fully_shard: apply it to the whole model, too")
 
     def _add(self, module: Any, group: Any, number: Dict[int, int], names: List[str]) -> None:
-        from torch.distributed.fsdp._fully_shard._fsdp_common import DDPMeshInfo
-
-        if isinstance(group.mesh_info, DDPMeshInfo):
-            raise UnsupportedError("replicas of a sharded model (a mesh of two dimensions) cannot be accumulated yet")
-        self._groups.append(_Group(module, group, number, names))
+        added = _Group(module, group, number, names)
+        self._groups.append(added)
+        if added.replicas is not None:
+            if added.world == 1:
+                raise UnsupportedError(
+                    f"{added.names[0]} is whole on each rank: a model without parts is not for fully_shard here; use it "
+                    "as it is, or in DistributedDataParallel"
+                )
+            module.set_requires_all_reduce(False, recurse=False)  # which would add up floats
         module.set_custom_reduce_scatter(_ReduceScatter(self, self._groups[-1]))
 
     def clear(self) -> None:
@@ -99,10 +106,13 @@ class ShardedTotals:
         """Does nothing: the totals are of one generation."""
 
     def start(self, ranks: Ranks) -> None:
-        """Does nothing: what was added was summed up."""
+        """Does nothing: what was added was summed up, but for replicas."""
 
     def finish(self, shifts: List[int], summands: int) -> None:
-        """Does nothing, either."""
+        """Adds up what the replicas have: each micro-batch was added to the totals of one of them."""
+        replicated = [g for g in self._groups if g.replicas is not None]
+        for work in [dist.all_reduce(g.own, group=g.replicas, async_op=True) for g in replicated]:
+            work.wait()
 
     def end(self) -> None:
         """Ends a micro-batch. A rank alone reduces nothing, and has its gradients in its parameters."""
@@ -159,6 +169,10 @@ class ShardedTotals:
     def local(self, tensor: Any) -> torch.Tensor:
         """What this rank has of a gradient."""
         return tensor.to_local()
+
+    def counts(self, member: int) -> bool:
+        """Whether this rank is the first of those that have its part of a parameter."""
+        return next(g.first for g in self._groups for p in g.parts if p.member == member)
 
 
 class _ReduceScatter:

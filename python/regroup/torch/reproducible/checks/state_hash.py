@@ -91,14 +91,19 @@ def _part(tensor: Any, ranks: Ranks) -> torch.Tensor:
     has it."""
     if DTensor is None or not isinstance(tensor, DTensor):
         return checksum(tensor) if ranks.rank == 0 else torch.zeros((), dtype=torch.int64, device=tensor.device)
-    mesh, placements = tensor.device_mesh, tensor.placements
-    if mesh.ndim == 1 and placements == (Shard(0),):
+    none = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    mesh, placements, place = tensor.device_mesh, tensor.placements, tensor.device_mesh.get_coordinate()
+    cut = [d for d, p in enumerate(placements) if p == Shard(0)]
+    copied = [d for d, p in enumerate(placements) if p.is_replicate()]
+    if place is not None and len(cut) == 1 and len(cut) + len(copied) == mesh.ndim:
+        if any(place[d] > 0 for d in copied):
+            return none
         # As torch.chunk cuts: the first ranks have so many rows each, and the last ones what is left.
-        rows = -(-tensor.shape[0] // mesh.size())
-        before = min(mesh.get_local_rank() * rows, tensor.shape[0])
+        rows = -(-tensor.shape[0] // mesh.size(cut[0]))
+        before = min(place[cut[0]] * rows, tensor.shape[0])
         return checksum(tensor.to_local(), before * math.prod(tensor.shape[1:]))
     whole = tensor.full_tensor()
-    return checksum(whole) if ranks.rank == 0 else torch.zeros((), dtype=torch.int64, device=whole.device)
+    return checksum(whole) if ranks.rank == 0 else none
 
 
 def _digest(lines: Iterable[str]) -> str:
