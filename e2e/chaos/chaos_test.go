@@ -63,7 +63,7 @@ func TestSameWeights(t *testing.T) {
 	if err := cluster.Build(bin, race.Enabled, "cmd/regroup", "examples/mnist"); err != nil {
 		t.Fatal(err)
 	}
-	w, err := sameWeights(t.Context(), bin, parameters{seed: *seed}, *histories, t.Output())
+	w, err := sameWeights(t.Context(), bin, parameters{seed: *seed, workers: workers}, *histories, t.Output())
 	if err != nil {
 		t.Fatalf("-seed %d: %v", *seed, err)
 	}

@@ -35,6 +35,8 @@ func main() {
 	flag.Uint64Var(&p.seed, "seed", uint64(time.Now().UnixNano())%1_000_000, "of the faults")
 	flag.IntVar(&p.faults, "faults", 200, "how many")
 	histories := flag.Int("histories", 0, "train so many reproducible jobs under faults instead")
+	flag.StringVar(&p.program, "program", "", "what these jobs execute, for the shell, which prints weights HASH at its end; empty = mnist")
+	flag.IntVar(&p.workers, "workers", workers, "of these jobs, at most")
 	flag.BoolVar(&p.guarded, "guarded", false, "every process has an identity of its own, and connections are encrypted")
 	program.Main("chaos", func(ctx context.Context) error { return run(ctx, *out, *bin, p, *histories, os.Stderr) })
 }
@@ -51,7 +53,9 @@ func run(ctx context.Context, out, bin string, p parameters, histories int, log 
 	}
 	var r interface{ markdown() string }
 	if histories > 0 {
-		section = "The same weights under chaos"
+		if section = "The same weights under chaos"; p.program != "" {
+			section = "The same weights of a program with PyTorch under chaos"
+		}
 		r, err = sameWeights(ctx, bin, p, histories, log)
 	} else {
 		r, err = unleash(ctx, bin, p, log)
@@ -87,6 +91,9 @@ type parameters struct {
 	seed    uint64
 	faults  int
 	guarded bool // every process has an identity of its own, and connections are encrypted
+	// Of reproducible jobs: their command line for the shell, and most workers.
+	program string
+	workers int
 }
 
 // chaos is one run.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -39,8 +40,12 @@ type weights struct {
 func sameWeights(ctx context.Context, bin string, p parameters, histories int, log io.Writer) (w weights, err error) {
 	w = weights{parameters: p, histories: histories, struck: map[string]int{}}
 	return w, inDatacenter(ctx, bin, p, log, func(d *network.Datacenter) error {
+		if p.program == "" {
+			p.program = filepath.Join(bin, "mnist") + " -reproducible -epochs 2 -micro 4 -step-time 15ms"
+			w.program = p.program
+		}
 		c := &chaos{Datacenter: d, log: log, begun: time.Now()}
-		alone, err := c.start(ctx, "alone", spec.Workers{Min: 1, Max: 1})
+		alone, err := c.start(ctx, p.program, "alone", spec.Workers{Min: 1, Max: 1})
 		if err != nil {
 			return err
 		}
@@ -48,7 +53,7 @@ func sameWeights(ctx context.Context, bin string, p parameters, histories int, l
 			return err
 		}
 		for n := range histories {
-			if err := c.history(ctx, p.seed+uint64(n), &w); err != nil {
+			if err := c.history(ctx, p, p.seed+uint64(n), &w); err != nil {
 				return fmt.Errorf("history %d: %w", n, err)
 			}
 		}
@@ -58,8 +63,8 @@ func sameWeights(ctx context.Context, bin string, p parameters, histories int, l
 }
 
 // history trains one job, under faults until it has ended.
-func (c *chaos) history(ctx context.Context, seed uint64, w *weights) error {
-	j, err := c.start(ctx, "history", spec.Workers{Min: 1, Max: workers})
+func (c *chaos) history(ctx context.Context, p parameters, seed uint64, w *weights) error {
+	j, err := c.start(ctx, p.program, "history", spec.Workers{Min: 1, Max: p.workers})
 	if err != nil {
 		return err
 	}
@@ -93,7 +98,7 @@ func (c *chaos) history(ctx context.Context, seed uint64, w *weights) error {
 	}
 	fewer := 0
 	for _, g := range v.Generations {
-		if g.World < workers {
+		if g.World < p.workers {
 			fewer++
 		}
 	}
@@ -105,20 +110,20 @@ func (c *chaos) history(ctx context.Context, seed uint64, w *weights) error {
 	return nil
 }
 
-// reproducible is a job of examples/mnist.
+// reproducible is a job that prints the hash of its weights.
 type reproducible struct {
 	c      *chaos
 	id     ident.JobID
 	output string // the file that has what its workers print
 }
 
-func (c *chaos) start(ctx context.Context, name string, n spec.Workers) (*reproducible, error) {
+func (c *chaos) start(ctx context.Context, program, name string, n spec.Workers) (*reproducible, error) {
 	dir, err := os.MkdirTemp(c.Processes.Dir, name+"-")
 	if err != nil {
 		return nil, err
 	}
 	j := &reproducible{c: c, output: filepath.Join(dir, "output")}
-	program := fmt.Sprintf("exec %s -reproducible -epochs 2 -micro 4 -step-time 15ms >> %s", filepath.Join(c.Options.Bin, "mnist"), j.output)
+	program = fmt.Sprintf("exec >> %s; exec %s", j.output, program)
 	ctx, cancel := context.WithTimeoutCause(ctx, calm, errors.New("the job was not accepted"))
 	defer cancel()
 	j.id, err = c.Client.Submit(ctx, spec.Job{
@@ -126,6 +131,9 @@ func (c *chaos) start(ctx context.Context, name string, n spec.Workers) (*reprod
 	})
 	return j, err
 }
+
+// printed is what a worker says at its end.
+var printed = regexp.MustCompile(`(?:weights |hash=|sha256 )([0-9a-f]{16,})`)
 
 // ends waits for the end of a job, and returns the hash of its weights.
 func (j *reproducible) ends(ctx context.Context) (hash string, v events.JobView, err error) {
@@ -143,12 +151,14 @@ func (j *reproducible) ends(ctx context.Context) (hash string, v events.JobView,
 		return "", v, err
 	}
 	for line := range strings.Lines(string(b)) {
-		if h, ok := strings.CutPrefix(strings.TrimSpace(line), "weights "); ok {
-			if hash != "" && h != hash {
-				return "", v, fmt.Errorf("%s has two hashes: %s and %s", j.id, hash, h)
-			}
-			hash = h
+		found := printed.FindStringSubmatch(line)
+		if found == nil {
+			continue
 		}
+		if hash != "" && found[1] != hash {
+			return "", v, fmt.Errorf("%s has two hashes: %s and %s", j.id, hash, found[1])
+		}
+		hash = found[1]
 	}
 	if hash == "" {
 		return "", v, fmt.Errorf("%s has said no hash", j.id)
@@ -159,17 +169,24 @@ func (j *reproducible) ends(ctx context.Context) (hash string, v events.JobView,
 // markdown is the section of the reliability document.
 func (w weights) markdown() string {
 	var b strings.Builder
+	var words []string // without the folders of this machine
+	for _, word := range strings.Fields(w.program) {
+		if word != "env" && !strings.Contains(word, "=/") {
+			words = append(words, filepath.Base(word))
+		}
+	}
 	faults := 0
 	for _, n := range w.struck {
 		faults += n
 	}
-	fmt.Fprintf(&b, `Measured on %s. Seeds from %d, %s in %s: `+"`mnist -reproducible`"+` with one to eight workers on four nodes, two epochs in steps of 16 micro-batches, under %d faults at random times until the end.
+	fmt.Fprintf(&b, `Measured on %s. Seeds from %d, %s in %s: `+"`%s`"+` with one to %d workers on four nodes, under %d faults at random times until the end.
 
-All jobs succeeded, with **one hash** of their weights, %s, which is that of one worker without a fault. They had %d generations, %d of them with fewer than eight workers.
+All jobs succeeded, with **one hash** of their weights, %s, which is that of one worker without a fault. They had %d generations, %d of them with fewer than %d workers.
 
 | fault | struck |
 |---|---|
-`, report.Machine(), w.seed, english.Plural(w.histories, "job"), w.took.Round(time.Second), faults, w.hash, w.generations, w.shrunk)
+`, report.Machine(), w.seed, english.Plural(w.histories, "job"), w.took.Round(time.Second),
+		strings.Join(words, " "), w.workers, faults, w.hash, w.generations, w.shrunk, w.workers)
 	for _, k := range kinds {
 		fmt.Fprintf(&b, "| %s | %d |\n", k.name, w.struck[k.name])
 	}
