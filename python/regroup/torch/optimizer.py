@@ -4,7 +4,9 @@ computed."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
+import weakref
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import torch
@@ -42,8 +44,16 @@ class _DistributedOptimizer:
         self._rg_synchronized = False
         self._rg_synchronize = True
         claim(self._rg_parameters, "DistributedOptimizer")
+        # Python does not see that a parameter has its hooks: with a reference both would stay for good.
+        reference = weakref.ref(self)
+
+        def arrived(_: torch.Tensor, i: int) -> None:
+            optimizer = reference()
+            if optimizer is not None:
+                optimizer._rg_ready(i)
+
         for i, p in enumerate(self._rg_parameters):
-            p.register_post_accumulate_grad_hook(lambda _, i=i: self._rg_ready(i))
+            p.register_post_accumulate_grad_hook(functools.partial(arrived, i=i))
 
     def _rg_current(self) -> Optional[Reducer]:
         """The reducer for this generation; None in a world of one."""

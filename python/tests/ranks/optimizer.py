@@ -1,6 +1,8 @@
 """DistributedOptimizer, against one process that sees the whole batch."""
 
+import gc
 import os
+import weakref
 
 import torch
 
@@ -294,6 +296,18 @@ def case_scheduler():
     alike(model, "with schedulers")
     again = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     again.load_state_dict(again.state_dict())
+
+
+def case_nothing_stays():
+    """An optimizer that is no longer used goes, with its model's gradients."""
+    model = network()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    loss(model, *batch(RANK, 0)).backward()
+    optimizer.step()
+    reference = weakref.ref(optimizer)
+    del model, optimizer
+    gc.collect()
+    assert reference() is None
 
 
 def case_mistakes():

@@ -1,9 +1,11 @@
 """Gradients that do not depend on who computes what, on gloo."""
 
 import functools
+import gc
 import importlib.util
 import itertools
 import math
+import weakref
 from fractions import Fraction
 
 import torch
@@ -268,6 +270,17 @@ def case_what_has_two_results():
     )
     last = lambda loss, net: loss + net[5].bias.sum() * torch.rand((), generator=own)  # noqa: E731
     raises(RegroupError, lambda: run(last), "two gradients of 5.bias: ")
+
+
+def case_nothing_stays():
+    """An accumulator that is no longer used goes, with its memory."""
+    model = Given(2)
+    accumulator = even(model, 6)
+    gradients_of([[1.0, 2.0]] * 6, model, accumulator)
+    reference = weakref.ref(accumulator)
+    del model, accumulator
+    gc.collect()
+    assert reference() is None
 
 
 def case_misuse():

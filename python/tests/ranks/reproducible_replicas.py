@@ -2,7 +2,6 @@
 
 import importlib.util
 
-import torch
 import torch.distributed as dist
 
 from regroup.errors import UnsupportedError

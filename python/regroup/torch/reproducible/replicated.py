@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import torch
@@ -194,9 +195,13 @@ class ReplicatedTotals:
             bucket.interrupted()
 
     def _hook(self, member: int) -> Callable:
+        # Python does not see that a parameter has its hooks: with a reference both would stay for good.
+        reference = weakref.ref(self)
+
         def accumulated(parameter: torch.Tensor) -> None:
-            if self._open:
-                self._add(member, parameter)
+            totals = reference()
+            if totals is not None and totals._open:
+                totals._add(member, parameter)
 
         return accumulated
 
