@@ -164,6 +164,12 @@ func (s *Session) Report(metrics map[string]float64) {
 	s.reportProgress()
 }
 
+// ReportHash reports the hash of the state to the job, with those of its tensors: on one rank.
+// Package reproducible does it.
+func (s *Session) ReportHash(ctx context.Context, hash string, tensors map[string]string) {
+	s.reporter.Hash(ctx, &workerprotocol.HashReport{Generation: s.Generation, Step: s.state.step, Hash: hash, Tensors: tensors})
+}
+
 // reportedMetrics returns the metrics that this rank tells its agent, and the step that they are
 // of.
 func (s *Session) reportedMetrics() (map[string]float64, *uint64) {

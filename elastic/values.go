@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+
+	"github.com/regroup-io/regroup/elastic/internal/metadata"
 )
 
 // Handler saves and restores a part of the state that is not a tensor. The goroutine of the
@@ -75,14 +77,5 @@ func (s *State) form(name string, p any, save func() ([]byte, error), restore fu
 		s.err = errors.Join(s.err, fmt.Errorf("object %q: not a pointer to a value", name))
 		return
 	}
-	s.Handle(name, handler{save, restore})
+	s.Handle(name, metadata.Funcs{Saves: save, Restores: restore})
 }
-
-type handler struct {
-	save    func() ([]byte, error)
-	restore func(saved []byte) error
-}
-
-func (h handler) Save() ([]byte, error) { return h.save() }
-
-func (h handler) Restore(saved []byte) error { return h.restore(saved) }

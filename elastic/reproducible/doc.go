@@ -42,6 +42,8 @@
 // made again, as always. A loss within the commit takes the step's update back, not its gradients;
 // one within Session.CommitLive takes nothing back.
 //
-// What this package does not do: give slow ranks less, find ranks that compute wrongly, or leave
-// the parts of a gradient with different ranks. Package regroup.torch.reproducible for Python does.
+// CheckState finds a rank whose state is not that of the others, and has `regroup verify` compare
+// two trainings. What this package does not do: give slow ranks less, have a second rank compute a
+// micro-batch, or leave the parts of a gradient with different ranks. Package
+// regroup.torch.reproducible for Python does.
 package reproducible

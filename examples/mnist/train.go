@@ -14,7 +14,11 @@ import (
 	"github.com/regroup-io/regroup/elastic/samples"
 )
 
-const momentum = 0.9
+const (
+	momentum = 0.9
+	// checkEvery is the number of steps after which reproducible states are compared.
+	checkEvery = 100
+)
 
 // trainer is the program: its registered state survives, everything else is created anew.
 type trainer struct {
@@ -80,13 +84,27 @@ func (t *trainer) train(ctx context.Context, s *elastic.Session) error {
 				return err
 			}
 		}
+		if s.Step()%checkEvery == 0 {
+			if err := t.checkState(ctx, s); err != nil {
+				return err
+			}
+		}
 		select {
 		case <-pace:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	return nil
+	return t.checkState(ctx, s)
+}
+
+// checkState compares the states of the workers, and reports their hash to the job.
+func (t *trainer) checkState(ctx context.Context, s *elastic.Session) error {
+	if t.gradients == nil {
+		return nil
+	}
+	_, err := reproducible.CheckState(ctx, s, map[string][]float32{"weights": t.model.weights, "velocity": t.velocity})
+	return err
 }
 
 // step trains on this worker's share of one batch.

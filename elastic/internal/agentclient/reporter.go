@@ -66,6 +66,13 @@ func (r *Reporter) Commit(report workerprotocol.CommitReport, complete func()) {
 	r.set(func() { r.commit = &commitReport{report, complete} })
 }
 
+// Hash reports the hash of the training's state, at once. The job lacks it if that fails.
+func (r *Reporter) Hash(ctx context.Context, report *workerprotocol.HashReport) {
+	if r != nil {
+		_ = r.client.post(ctx, workerprotocol.PathHash, report)
+	}
+}
+
 func (r *Reporter) set(update func()) {
 	if r == nil {
 		return

@@ -1,0 +1,75 @@
+package reproducible
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/regroup-io/regroup/elastic"
+)
+
+// maxTensors is how many hashes there may be in a report.
+const maxTensors = 256
+
+// ErrCorrupt is the error of a rank whose state is another one than that of most ranks.
+var ErrCorrupt = errors.New("silent corruption")
+
+// CheckState compares the state of the training on all ranks, reports its hash to the job, and
+// returns it: 32 hexadecimal digits, the same for equal tensors with equal names. The job shows it,
+// and `regroup verify` compares it with that of another job. All ranks call it after the same step:
+// every so many steps, a few hundred times in a training at most, and at the end.
+//
+// A rank whose state is another one than that of most ranks gets ErrCorrupt, and must leave; the
+// others go on. Where there is no majority all get an error.
+func CheckState(ctx context.Context, s *elastic.Session, tensors map[string][]float32) (hash string, err error) {
+	if len(tensors) == 0 || len(tensors) > maxTensors {
+		return "", fmt.Errorf("reproducible: %d tensors, want 1 to %d", len(tensors), maxTensors)
+	}
+	hash, each := hashOf(tensors)
+	all, err := s.Comm().AllgatherBlobs(ctx, []byte(hash))
+	if err != nil {
+		return "", err
+	}
+	if err := judge(all, s.Rank, s.Step()); err != nil {
+		return "", err
+	}
+	if s.Rank == 0 {
+		s.ReportHash(ctx, hash, each)
+	}
+	return hash, nil
+}
+
+// hashOf returns the hash of tensors, and that of each.
+func hashOf(tensors map[string][]float32) (hash string, each map[string]string) {
+	each = map[string]string{}
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		each[name] = digest(bytesOf(tensors[name]))[:16]
+		lines = append(lines, name+" "+each[name])
+	}
+	return digest([]byte(strings.Join(lines, "\n")))[:32], each
+}
+
+func digest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
+
+// judge compares the hashes of the ranks.
+func judge(all [][]byte, rank int, step uint64) error {
+	count := map[string]int{}
+	for _, h := range all {
+		count[string(h)]++
+	}
+	mine := count[string(all[rank])]
+	for _, n := range count {
+		switch most := 2*n > len(all); {
+		case most && n == mine:
+			return nil
+		case most:
+			return fmt.Errorf("reproducible: %w: rank %d has another state after step %d than %d others", ErrCorrupt, rank, step, n)
+		}
+	}
+	return fmt.Errorf("reproducible: the ranks disagree on the state after step %d, and no majority says who is right", step)
+}
