@@ -33,6 +33,7 @@ type weights struct {
 	struck      map[string]int // by kind of fault
 	generations int
 	shrunk      int // generations with fewer than all workers
+	cut         int // jobs that failed after their training was complete
 }
 
 // sameWeights trains so many jobs under faults, each with faults of its own until its end, and
@@ -103,6 +104,9 @@ func (c *chaos) history(ctx context.Context, p parameters, seed uint64, w *weigh
 		}
 	}
 	w.generations, w.shrunk = w.generations+len(v.Generations), w.shrunk+fewer
+	if cut(v) {
+		w.cut++
+	}
 	fmt.Fprintf(c.log, "%7.1fs seed %d: %d generations, %s\n", time.Since(c.begun).Seconds(), seed, len(v.Generations), hash)
 	if hash != w.hash {
 		return fmt.Errorf("the weights of %s are %s, and those of one worker %s", j.id, hash, w.hash)
@@ -143,7 +147,7 @@ func (j *reproducible) ends(ctx context.Context) (hash string, v events.JobView,
 	if err != nil {
 		return "", v, err
 	}
-	if v.State != events.JobStateSucceeded {
+	if v.State != events.JobStateSucceeded && !cut(v) {
 		return "", v, fmt.Errorf("%s: %s (%s), want succeeded", j.id, v.State, v.Reason)
 	}
 	b, err := os.ReadFile(j.output)
@@ -166,6 +170,12 @@ func (j *reproducible) ends(ctx context.Context) (hash string, v events.JobView,
 	return hash, v, nil
 }
 
+// cut is whether a job failed after its training was complete: its workers were killed before they
+// had exited.
+func cut(v events.JobView) bool {
+	return v.State == events.JobStateFailed && strings.Contains(v.Reason, "the training was reported complete")
+}
+
 // markdown is the section of the reliability document.
 func (w weights) markdown() string {
 	var b strings.Builder
@@ -181,12 +191,12 @@ func (w weights) markdown() string {
 	}
 	fmt.Fprintf(&b, `Measured on %s. Seeds from %d, %s in %s: `+"`%s`"+` with one to %d workers on four nodes, under %d faults at random times until the end.
 
-All jobs succeeded, with **one hash** of their weights, %s, which is that of one worker without a fault. They had %d generations, %d of them with fewer than %d workers.
+All trainings were completed, with **one hash** of their weights, %s, which is that of one worker without a fault. Of %d all workers were killed between that and their exit, which fails a job. They had %d generations, %d of them with fewer than %d workers.
 
 | fault | struck |
 |---|---|
 `, report.Machine(), w.seed, english.Plural(w.histories, "job"), w.took.Round(time.Second),
-		strings.Join(words, " "), w.workers, faults, w.hash, w.generations, w.shrunk, w.workers)
+		strings.Join(words, " "), w.workers, faults, w.hash, w.cut, w.generations, w.shrunk, w.workers)
 	for _, k := range kinds {
 		fmt.Fprintf(&b, "| %s | %d |\n", k.name, w.struck[k.name])
 	}
