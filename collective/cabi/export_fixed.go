@@ -22,17 +22,15 @@ func rgo_fixed_add(totals *C.int64_t, values *C.float, n C.int64_t, shift, how C
 	case shift < -1022 || shift > 1023:
 		return answer(invalidf("shift %d is outside of -1022 to 1023", int(shift)))
 	}
-	factor, add := math.Ldexp(1, int(shift)), kernel.AddFixed
+	add := kernel.AddFixed
 	switch how {
 	case C.RG_FIXED_ADD:
-	case C.RG_FIXED_TAKE_AWAY:
-		factor = -factor
 	case C.RG_FIXED_FIRST:
 		add = kernel.SetFixed
 	default:
-		return answer(invalidf("how is %d: 0 adds, 1 takes away, 2 overwrites", int(how)))
+		return answer(invalidf("how is %d: 0 adds, 1 overwrites", int(how)))
 	}
-	*largest = C.float(add(bytesAt(totals, 8*n), bytesAt(values, 4*n), factor))
+	*largest = C.float(add(bytesAt(totals, 8*n), bytesAt(values, 4*n), math.Ldexp(1, int(shift))))
 	return answer(nil)
 }
 

@@ -462,11 +462,11 @@ int rg_gpu_close(rg_gpu gpu);
 /* Indices of samples at len places from position on of an epoch's order, a permutation of 0 to samples-1. */
 int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t position, int64_t *indices, int64_t len);
 
-/* Adds values * 2^shift to totals, each rounded to nearest, ties to even; or takes away what that has added; or puts them
- * in the place of totals. Sums of integers do not depend on the order. largest gets the largest magnitude of the values, or infinity if one is not
+/* Adds values * 2^shift to totals, each rounded to nearest, ties to even; or puts them in the place of totals. Sums of
+ * integers do not depend on the order. largest gets the largest magnitude of the values, or infinity if one is not
  * finite; with that times 2^shift above 2^62 what is added is undefined. shift is -1022 to 1023. */
 int rg_fixed_add(int64_t *totals, const float *values, int64_t len, int32_t shift, int32_t how, float *largest);
-enum { RG_FIXED_ADD = 0, RG_FIXED_TAKE_AWAY = 1, RG_FIXED_FIRST = 2 };
+enum { RG_FIXED_ADD = 0, RG_FIXED_FIRST = 1 };
 /* Copies values, and finds the largest magnitude as rg_fixed_add does. */
 int rg_largest_copy(float *copies, const float *values, int64_t len, float *largest);
 /* The mean of so many summands of each total: values[i] = totals[i] * 2^-shift / summands, in float64, and rounded to float32. */

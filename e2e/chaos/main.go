@@ -3,6 +3,7 @@
 //
 //	go run ./e2e/chaos -seed 7 -out docs/reliability.md
 //	go run ./e2e/chaos -histories 100 -out docs/reliability.md
+//	go run ./e2e/chaos -histories 20 -workers 3 -program "python3 train.py"
 //
 // It needs Linux, root and the binaries (make build). The same seed gives the same faults.
 package main

@@ -373,7 +373,7 @@ def permutation(samples: int, seed: int, epoch: int, position: int, out: int, co
 
 
 #: What fixed_add does with the totals.
-FIXED_ADD, FIXED_FIRST = 0, 2
+FIXED_ADD, FIXED_FIRST = 0, 1
 
 
 def fixed_add(totals: int, values: int, count: int, shift: int, how: int = FIXED_ADD) -> float:

@@ -23,8 +23,8 @@ from . import fixed_point, norm
 from .buffers import Buffers
 from .checks.checksum import Checksum
 from .dealing import Dealing
-from .fixed_point import Magnitude
 from .dealt_steps import DealtSteps
+from .fixed_point import Magnitude
 from .checks.inspection import Inspection
 from .randomness import seed_all, seed_of
 from .ranks import Alone, ranks_of
@@ -405,13 +405,12 @@ class GradientAccumulator:
 
     def _install(self, result: _Result) -> None:
         """Gives the parameters their gradients, and the model its buffers."""
-        assert self._adding is not None
         magnitudes = result.magnitudes
         for i, p in enumerate(self._parameters):
             if magnitudes[i] == fixed_point.ABSENT:
                 p.grad = None
             elif math.isfinite(magnitudes[i]):
-                p.grad = self._totals.mean(i, self._adding[i], self._count)
+                p.grad = self._totals.mean(i)
             else:
                 p.grad = torch.full_like(p, math.nan)
         self._buffers.finish(self._ranks, result.changed)

@@ -51,15 +51,13 @@ class _Started(NamedTuple):
     def share(self, size: int) -> None:
         sent, span, means = self.exchange.parts(), self.exchange.span, self.exchange.means
         self.greatest.wait()
-        for at, largest in zip(self.parts, self.largest.tolist()):
-            low, high = max(at.start, span.start) - span.start, min(at.stop, span.stop) - span.start
-            if low >= high:
-                continue
-            if math.isfinite(largest):
-                shift = fixed_point.shift_for(largest, size, headroom=0)
-                fixed_point.mean(means[low:high], [p[low:high] for p in sent], shift, size)
+        largest = self.largest.tolist()
+        for i, at in exchange.parts_within(span, self.parts):
+            if math.isfinite(largest[i]):
+                shift = fixed_point.shift_for(largest[i], size, headroom=0)
+                fixed_point.mean(means[at], [p[at] for p in sent], shift, size)
             else:
-                means[low:high] = math.nan
+                means[at] = math.nan
         self.exchange.share()
 
 

@@ -7,7 +7,7 @@ element of float32, of gradients 8, as many as to add up float32. To add up tota
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Protocol, Sequence
+from typing import Any, Callable, Iterable, Iterator, Optional, Protocol, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -33,6 +33,15 @@ class Exchange(Protocol):
 
     def whole(self) -> torch.Tensor:
         """Waits for the means of all elements."""
+
+
+def parts_within(span: slice, parts: Iterable[slice]) -> Iterator[Tuple[int, slice]]:
+    """Those parts of a rank's memory that reach into a span, by number, and where they are in it: of 0 to 5 and 5 to 9 in
+    the span 3 to 6 there are the elements 0 to 2, and 2 to 3."""
+    for i, part in enumerate(parts):
+        low, high = max(part.start, span.start) - span.start, min(part.stop, span.stop) - span.start
+        if low < high:
+            yield i, slice(low, high)
 
 
 class Everywhere:

@@ -9,6 +9,7 @@ import torch
 
 from ...errors import InvalidArgumentError
 from . import fixed_point
+from .exchange import parts_within
 from .ranks import Ranks
 
 #: Bytes of totals that make a bucket: so much is summed up at once, while the next one is computed. The first bucket is
@@ -104,10 +105,8 @@ class _Bucket:
     def share(self, shifts: List[int], summands: int) -> None:
         """Waits for what is to be added up on this rank, and gives the others the means that it makes of that."""
         parts, span, means = self._exchange.parts(), self._exchange.span, self._exchange.means
-        for member, at in self._at.items():
-            low, high = max(at.start, span.start) - span.start, min(at.stop, span.stop) - span.start
-            if low < high:
-                fixed_point.mean(means[low:high], [p[low:high] for p in parts], shifts[member], summands)
+        for i, at in parts_within(span, self._at.values()):
+            fixed_point.mean(means[at], [p[at] for p in parts], shifts[self.members[i]], summands)
         self._exchange.share()
 
     def finish(self) -> None:
@@ -243,7 +242,7 @@ class ReplicatedTotals:
             bucket.finish()
         self._next, self._ranks = 0, None
 
-    def mean(self, member: int, shift: int, summands: int) -> torch.Tensor:
+    def mean(self, member: int) -> torch.Tensor:
         """The mean over all ranks' micro-batches, in the form of the parameter."""
         return self._of[member].mean(member).view(self._parameters[member].shape)
 

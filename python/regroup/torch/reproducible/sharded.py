@@ -64,6 +64,7 @@ class ShardedTotals:
         self._groups: List[_Group] = []
         self._shifts: Optional[List[int]] = None  # None = this pass finds the magnitudes
         self._counts = True  # what this rank computes counts
+        self._finished: Tuple[List[int], int] = ([], 1)
         self.seen: Optional[Callable] = None  # called with the number of a parameter and a part of its gradient
         self.several, self.partial = False, None  # there is no such thing
         number = {id(p): i for i, p in enumerate(parameters)}
@@ -109,7 +110,9 @@ class ShardedTotals:
         """Does nothing: what was added was summed up, but for replicas."""
 
     def finish(self, shifts: List[int], summands: int) -> None:
-        """Adds up what the replicas have: each micro-batch was added to the totals of one of them."""
+        """Adds up what the replicas have: each micro-batch was added to the totals of one of them. The means are of so
+        many summands."""
+        self._finished = shifts, summands
         replicated = [g for g in self._groups if g.replicas is not None]
         for work in [dist.all_reduce(g.own, group=g.replicas, async_op=True) for g in replicated]:
             work.wait()
@@ -155,13 +158,14 @@ class ShardedTotals:
         dist.reduce_scatter_tensor(sums, totals, group=ranks)
         group.own += sums
 
-    def mean(self, member: int, shift: int, summands: int) -> torch.Tensor:
+    def mean(self, member: int) -> torch.Tensor:
         """The mean over all micro-batches, as a tensor like the parameter."""
         group, part = next((g, p) for g in self._groups for p in g.parts if p.member == member)
         p: Any = self._parameters[member]
+        shifts, summands = self._finished
         count = math.prod(part.size)
         flat = torch.empty(count, dtype=p.dtype, device=group.own.device)
-        fixed_point.mean(flat, [group.own[part.offset : part.offset + count]], shift, summands)
+        fixed_point.mean(flat, [group.own[part.offset : part.offset + count]], shifts[member], summands)
         return DTensor.from_local(
             flat.view(part.size), p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride()
         )
