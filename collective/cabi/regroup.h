@@ -462,18 +462,25 @@ int rg_gpu_close(rg_gpu gpu);
 /* Indices of samples at len places from position on of an epoch's order, a permutation of 0 to samples-1. */
 int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t position, int64_t *indices, int64_t len);
 
-/* Adds values * 2^shift to totals, each rounded to nearest, ties to even; or puts them in the place of totals. Sums of
- * integers do not depend on the order. largest gets the largest magnitude of the values, or infinity if one is not
- * finite; with that times 2^shift above 2^62 what is added is undefined. shift is -1022 to 1023. */
-int rg_fixed_add(int64_t *totals, const float *values, int64_t len, int32_t shift, int32_t how, float *largest);
-enum { RG_FIXED_ADD = 0, RG_FIXED_FIRST = 1 };
-/* Copies values, and finds the largest magnitude as rg_fixed_add does. */
-int rg_largest_copy(float *copies, const float *values, int64_t len, float *largest);
-/* The mean of so many summands of each total: values[i] = totals[i] * 2^-shift / summands, in float64, and rounded to float32. */
-int rg_fixed_mean(const int64_t *totals, float *values, int64_t len, int32_t shift, int64_t summands);
-/* The same of the sums of several totals; or of float32, type RG_FLOAT32, of which rg_fixed_add makes summands. type is
- * RG_INT64 otherwise. */
-int rg_fixed_mean_of(int32_t type, const void *const *sources, int32_t n, float *values, int64_t len, int32_t shift, int64_t summands);
+/* A gradient, and what is made of it: integers that are added to len totals of int64_t, or put in their place; or a copy
+ * of the floats. The integers are values * 2^shift, each rounded to nearest, ties to even: sums of them do not depend on
+ * the order. */
+typedef struct rg_fixed {
+    void *to;
+    const float *values;
+    int64_t len;
+    int32_t shift; /* -1022 to 1023 */
+    int32_t how;
+    float largest; /* set: the largest magnitude of the values, or infinity if one is not finite; with that times 2^shift above
+                    * 2^62 what is added is undefined */
+} rg_fixed;
+enum { RG_FIXED_ADD = 0, RG_FIXED_FIRST = 1, RG_FIXED_COPY = 2 };
+/* Does it for n gradients, in their order; for none of them if one is refused. */
+int rg_fixed_add(rg_fixed *gradients, int64_t n);
+/* The mean of so many summands of each total: value = total * 2^-shift / summands, in float64, and rounded to float32; of
+ * several sources, of their sums. type is RG_INT64; or RG_FLOAT32, of which rg_fixed_add would make summands. Each source
+ * and values have parts pieces of memory one after the other, of lens elements and with shifts of -1022 to 1022. */
+int rg_fixed_mean(int32_t type, const void *const *sources, int32_t n, float *values, const int64_t *lens, const int32_t *shifts, int32_t parts, int64_t summands);
 
 #ifdef __cplusplus
 }

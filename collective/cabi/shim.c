@@ -192,15 +192,8 @@ int rg_permutation(uint64_t samples, uint64_t seed, uint64_t epoch, uint64_t pos
     GUARDED(rgo_permutation(samples, seed, epoch, position, indices, len));
 }
 
-int rg_fixed_add(int64_t *totals, const float *values, int64_t len, int32_t shift, int32_t how, float *largest) {
-    GUARDED(rgo_fixed_add(totals, (float *)values, len, shift, how, largest));
-}
-int rg_fixed_mean(const int64_t *totals, float *values, int64_t len, int32_t shift, int64_t summands) {
-    GUARDED(rgo_fixed_mean((int64_t *)totals, values, len, shift, summands));
-}
-int rg_fixed_mean_of(int32_t type, const void *const *sources, int32_t n, float *values, int64_t len, int32_t shift, int64_t summands) {
-    GUARDED(rgo_fixed_mean_of(type, (void **)sources, n, values, len, shift, summands));
-}
-int rg_largest_copy(float *copies, const float *values, int64_t len, float *largest) {
-    GUARDED(rgo_largest_copy(copies, (float *)values, len, largest));
+int rg_fixed_add(rg_fixed *gradients, int64_t n) { GUARDED(rgo_fixed_add(gradients, n)); }
+
+int rg_fixed_mean(int32_t type, const void *const *sources, int32_t n, float *values, const int64_t *lens, const int32_t *shifts, int32_t parts, int64_t summands) {
+    GUARDED(rgo_fixed_mean(type, (void **)sources, n, values, (int64_t *)lens, (int32_t *)shifts, parts, summands));
 }

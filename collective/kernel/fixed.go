@@ -147,9 +147,9 @@ func (v *variant) meanOfAll(n int, dst []byte, t Type, sources [][]byte, factor,
 				v.addFixedAll(firstKernel, to-from, sums, part, 1/factor)
 			case t == Float32:
 				v.addFixedAll(fixedKernel, to-from, sums, part, 1/factor)
-			case i == 0:
-				copy(sums, part)
-			default:
+			case i == 1:
+				v.combineAll(Int64, OpSum, to-from, sums, cut(sources[0], t, from, to), part)
+			case i > 1:
 				v.combineAll(Int64, OpSum, to-from, sums, sums, part)
 			}
 		}

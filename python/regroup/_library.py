@@ -100,6 +100,19 @@ class Shard(ctypes.Structure):
     ]
 
 
+class Fixed(ctypes.Structure):
+    """rg_fixed: a gradient, and what it is added to."""
+
+    _fields_ = [
+        ("to", c_void_p),
+        ("values", c_void_p),
+        ("len", c_int64),
+        ("shift", c_int32),
+        ("how", c_int32),
+        ("largest", c_float),
+    ]
+
+
 _handle, _memory, _out = c_uint64, c_void_p, POINTER(c_uint64)
 
 _functions = {
@@ -169,10 +182,17 @@ _functions = {
     "rg_gpu_describe": (_handle, c_char_p, c_size_t),
     "rg_gpu_close": (_handle,),
     "rg_permutation": (c_uint64, c_uint64, c_uint64, c_uint64, _memory, c_int64),
-    "rg_fixed_add": (_memory, _memory, c_int64, c_int32, c_int32, POINTER(c_float)),
-    "rg_fixed_mean": (_memory, _memory, c_int64, c_int32, c_int64),
-    "rg_fixed_mean_of": (c_int32, POINTER(_memory), c_int32, _memory, c_int64, c_int32, c_int64),
-    "rg_largest_copy": (_memory, _memory, c_int64, POINTER(c_float)),
+    "rg_fixed_add": (POINTER(Fixed), c_int64),
+    "rg_fixed_mean": (
+        c_int32,
+        POINTER(_memory),
+        c_int32,
+        _memory,
+        POINTER(c_int64),
+        POINTER(c_int32),
+        c_int32,
+        c_int64,
+    ),
 }
 
 _loaded: Optional[ctypes.CDLL] = None
@@ -372,32 +392,23 @@ def permutation(samples: int, seed: int, epoch: int, position: int, out: int, co
     check(library().rg_permutation(samples, seed & (1 << 64) - 1, epoch, position, out, count))
 
 
-#: What fixed_add does with the totals.
-FIXED_ADD, FIXED_FIRST = 0, 1
+#: What fixed_add does with a gradient.
+FIXED_ADD, FIXED_FIRST, FIXED_COPY = 0, 1, 2
 
 
-def fixed_add(totals: int, values: int, count: int, shift: int, how: int = FIXED_ADD) -> float:
-    """Adds float32 values, times 2**shift and rounded, to int64 totals, both at their addresses, or puts them in
-    their place; returns the largest magnitude, infinity if a value is not finite."""
-    largest = c_float()
-    check(library().rg_fixed_add(totals, values, count, shift, how, ctypes.byref(largest)))
-    return largest.value
+def fixed_add(gradients: ctypes.Array[Fixed], count: int) -> None:
+    """Adds so many of the gradients to their totals, and finds the largest magnitude of each. A call takes as long as a
+    hundred thousand elements, where nothing of Regroup was in the caches."""
+    check(library().rg_fixed_add(gradients, count))
 
 
-def fixed_mean(totals: int, values: int, count: int, shift: int, summands: int) -> None:
-    """Makes float32 values of int64 totals, both at their addresses: times 2**-shift, divided by the number of summands."""
-    check(library().rg_fixed_mean(totals, values, count, shift, summands))
-
-
-def fixed_mean_of(kind: int, sources: Sequence[int], values: int, count: int, shift: int, summands: int) -> None:
-    """The same of the sums of several totals at addresses, of the type INT64; or of FLOAT32, of which fixed_add makes
-    summands."""
-    addresses = (_memory * len(sources))(*sources)
-    check(library().rg_fixed_mean_of(kind, addresses, len(sources), values, count, shift, summands))
-
-
-def largest_copy(copies: int, values: int, count: int) -> float:
-    """Copies float32 values from one address to another; returns the largest magnitude as fixed_add does."""
-    largest = c_float()
-    check(library().rg_largest_copy(copies, values, count, ctypes.byref(largest)))
-    return largest.value
+def fixed_mean(
+    kind: int, sources: Sequence[int], values: int, lens: Sequence[int], shifts: Sequence[int], summands: int
+) -> None:
+    """Makes float32 values at an address, the means of so many summands, of the sums of several totals, INT64; or of
+    gradients that have not been made summands, FLOAT32. Each has pieces of these lengths, in elements, with these
+    shifts."""
+    n, parts = len(sources), len(lens)
+    addresses = (_memory * n)(*sources)
+    lens, shifts = (c_int64 * parts)(*lens), (c_int32 * parts)(*shifts)
+    check(library().rg_fixed_mean(kind, addresses, n, values, lens, shifts, parts, summands))

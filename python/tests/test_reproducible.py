@@ -11,7 +11,10 @@ import unittest
 
 import torch
 
+from regroup import _library as lib
+from regroup.errors import InvalidArgumentError
 from regroup.torch.reproducible import fixed_point
+from regroup.torch.reproducible.additions import Additions
 from regroup.torch.reproducible.shares import Shares, cut, even, fastest
 
 from . import launch
@@ -54,8 +57,9 @@ class FixedPoint(unittest.TestCase):
                 total = torch.randint(-(2**62), 2**62, (n,), generator=g) >> torch.randint(0, 62, (n,), generator=g)
                 means, want = torch.empty(n), torch.empty(n, dtype=torch.float64)
                 for parts in ([total], [total // 2, total // 3]):
-                    fixed_point.mean(means, parts, shift, summands)
-                    fixed_point.mean(want, parts, shift, summands)
+                    pieces = [n // 3, n - n // 3], [shift, shift + 1]
+                    fixed_point.mean(means, parts, *pieces, summands)
+                    fixed_point.mean(want, parts, *pieces, summands)
                     self.assertTrue(torch.equal(means, want.to(torch.float32)), (n, shift))
 
     def test_means_of_gradients_as_they_are(self):
@@ -74,9 +78,57 @@ class FixedPoint(unittest.TestCase):
                     size = fixed_point.copy(copies, part)
                     self.assertEqual(fixed_point.add(total, part, 40), size)
                     self.assertTrue(torch.equal(part, copies))
-                fixed_point.mean(means, parts, 40, 3)
-                fixed_point.mean(want, [total], 40, 3)
+                fixed_point.mean(means, parts, [n], [40], 3)
+                fixed_point.mean(want, [total], [n], [40], 3)
                 self.assertTrue(torch.equal(means, want), (n, dtype))
+
+    def test_additions(self):
+        """What waits is added in its order, and each gradient's magnitude is told once."""
+        dice, g = random.Random(6), torch.Generator().manual_seed(6)
+        additions = Additions(4)
+        for _ in range(30):
+            totals = {m: torch.full((50,), 9) for m in range(3)}
+            want, empty, sizes = {m: t.clone() for m, t in totals.items()}, set(totals), []
+            for _ in range(dice.randrange(1, 12)):
+                m = dice.randrange(3)
+                gradient = torch.randn(50, generator=g)
+                if dice.random() < 0.3:  # what the library does not add
+                    gradient = gradient.double() if dice.random() < 0.5 else torch.randn(100, generator=g)[::2]
+                additions.add(m, totals[m], gradient, 40, m in empty)
+                sizes.append((m, fixed_point.add(want[m], gradient, 40, m in empty)))
+                empty.discard(m)
+                gradient = None  # what waits has its memory
+            self.assertEqual(sizes, additions.finish())
+            self.assertEqual([], additions.finish())
+            self.assertEqual(0, additions.elements)
+            for m, total in totals.items():
+                self.assertTrue(torch.equal(want[m], total))
+            additions.add(0, totals[0], torch.ones(50), 40, False)
+            additions.clear()
+            self.assertEqual([], additions.finish())
+            self.assertTrue(torch.equal(want[0], totals[0]))
+
+    def test_one_that_is_refused(self):
+        """Nothing is added then."""
+        total, gradient = torch.zeros(2, dtype=torch.int64), torch.ones(2)
+        right = (total.data_ptr(), gradient.data_ptr(), 2, 3, lib.FIXED_ADD)
+        for wrong, message in (
+            ((total.data_ptr(), None, 2, 3, lib.FIXED_ADD), "gradient 1: 2 values, without memory for them"),
+            ((total.data_ptr(), gradient.data_ptr(), 2, 1024, lib.FIXED_ADD), "gradient 1: shift 1024 is outside"),
+            ((total.data_ptr(), gradient.data_ptr(), 2, 3, 3), "gradient 1: how is 3"),
+        ):
+            with self.assertRaisesRegex(InvalidArgumentError, message):
+                lib.fixed_add((lib.Fixed * 2)(right, wrong), 2)
+            self.assertEqual([0, 0], total.tolist())
+        for sources, lengths, shifts, message in (
+            ([None], [2], [3], "source 0, or the values, have no memory for 2 elements"),
+            ([], [2], [3], "a mean of 0 sources"),
+            ([total.data_ptr()], [-1], [3], "part 0 has -1 elements"),
+            ([total.data_ptr()], [1, 1], [3, 1023], "part 1: shift 1023 is outside"),
+        ):
+            with self.assertRaisesRegex(InvalidArgumentError, message):
+                lib.fixed_mean(lib.INT64, sources, gradient.data_ptr(), lengths, shifts, 1)
+        self.assertEqual([1, 1], gradient.tolist())
 
     def test_so_many_summands_fit(self):
         """Even if all are 2**HEADROOM times as large as the largest before."""

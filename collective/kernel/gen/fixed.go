@@ -26,6 +26,10 @@ func (i *isa) fixed(name string, first bool) {
 			from, to := s.at(k), d.at(k)
 			from.Disp += half * i.bytes / 2
 			to.Disp += half * i.bytes
+			if half == 0 {
+				ahead(from, 1)
+			}
+			ahead(to, 2)
 			v := i.wide()
 			VCVTPS2PD(from, v)
 			VMULPD(factor, v, v)
@@ -38,6 +42,14 @@ func (i *isa) fixed(name string, first bool) {
 	})
 	VMOVUPS(most, kept)
 	leave()
+}
+
+// ahead has memory fetched that is used a page of gradients later, where a page has so many. The
+// processor does so itself, but not beyond the end of a page: a tenth of the time for totals that a
+// backward pass has driven from the inner caches.
+func ahead(m Mem, pages int) {
+	m.Disp += pages * 4096
+	PREFETCHT0(m)
 }
 
 // largest copies float32, and keeps the largest bits of magnitudes as fixed does.

@@ -34,7 +34,7 @@ def check_means():
         for dtype in torch.float32, torch.bfloat16, torch.float64:
             means, want = torch.empty(n, dtype=dtype), torch.empty(n, dtype=dtype)
             triton_kernels.mean(means, total, shift, summands)
-            fixed_point.mean(want, [total], shift, summands)
+            fixed_point.mean(want, [total], [n], [shift], summands)
             assert torch.equal(means, want), (n, shift, dtype)
 
 

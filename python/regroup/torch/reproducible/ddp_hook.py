@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.utils.weak import WeakIdKeyDictionary
 
 from . import exchange, fixed_point
+from .additions import Additions
 
 
 def allreduce_hook(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -52,11 +53,12 @@ class _Started(NamedTuple):
         sent, span, means = self.exchange.parts(), self.exchange.span, self.exchange.means
         self.greatest.wait()
         largest = self.largest.tolist()
-        for i, at in exchange.parts_within(span, self.parts):
-            if math.isfinite(largest[i]):
-                shift = fixed_point.shift_for(largest[i], size, headroom=0)
-                fixed_point.mean(means[at], [p[at] for p in sent], shift, size)
-            else:
+        inside = list(exchange.parts_within(span, self.parts))
+        finite = [largest[i] if math.isfinite(largest[i]) else 0.0 for i, _ in inside]
+        shifts = [fixed_point.shift_for(m, size, headroom=0) for m in finite]
+        fixed_point.mean(means, sent, [at.stop - at.start for _, at in inside], shifts, size)
+        for i, at in inside:
+            if not math.isfinite(largest[i]):
                 means[at] = math.nan
         self.exchange.share()
 
@@ -80,9 +82,11 @@ def _start(group: Any, bucket: dist.GradBucket) -> _Started:
         own = buffer.new_zeros(kind[-1])
         _memory[first] = kind, own, exchange.Direct(own, buffer.dtype, group)
     _, own, direct = _memory[first]
-    sizes = [fixed_point.copy(own[at], g) for at, g in zip(parts, gradients)]
+    copies = Additions(len(parts))
+    for i, (at, g) in enumerate(zip(parts, gradients)):
+        copies.copy(i, own[at], g)
+    largest = fixed_point.joined([size for _, size in copies.finish()], buffer.device)
     direct.start()
-    largest = fixed_point.joined(sizes, buffer.device)
     greatest = dist.all_reduce(largest, dist.ReduceOp.MAX, group, async_op=True)
     return _Started(group, direct, parts, largest, greatest, torch.futures.Future())
 

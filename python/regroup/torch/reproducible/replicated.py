@@ -9,12 +9,16 @@ import torch
 
 from ...errors import InvalidArgumentError
 from . import fixed_point
+from .additions import Additions
 from .exchange import parts_within
 from .ranks import Ranks
 
 #: Bytes of totals that make a bucket: so much is summed up at once, while the next one is computed. The first bucket is
 #: small, so that the sums begin early.
 BUCKET_BYTES, FIRST_BYTES = 16 << 20, 1 << 20
+
+#: Elements of gradients that are added at once, if they have not to be added before: 1 MiB, which stays in a cache.
+_ENOUGH = 1 << 18
 
 
 def _split(parameters: Sequence[torch.Tensor], bucket_bytes: int) -> Iterator[List[int]]:
@@ -76,12 +80,15 @@ class _Bucket:
         """Forgets what was added."""
         self._empty = set(self.members)
 
-    def add(self, member: int, gradient: torch.Tensor, shift: int) -> fixed_point.Magnitude:
-        """Adds a gradient; returns its magnitude."""
+    def add(self, additions: Additions, member: int, gradient: torch.Tensor, shift: int) -> None:
+        """Has a gradient added."""
         own, first = self._parts[member], member in self._empty
         if first:
             self._empty.discard(member)
-        return fixed_point.copy(own, gradient) if self._direct else fixed_point.add(own, gradient, shift, first)
+        if self._direct:
+            additions.copy(member, own, gradient)
+        else:
+            additions.add(member, own, gradient, shift, first)
 
     def forget(self, members: Iterable[int]) -> None:
         """Forgets gradients that would have been sent as they are."""
@@ -104,9 +111,9 @@ class _Bucket:
 
     def share(self, shifts: List[int], summands: int) -> None:
         """Waits for what is to be added up on this rank, and gives the others the means that it makes of that."""
-        parts, span, means = self._exchange.parts(), self._exchange.span, self._exchange.means
-        for i, at in parts_within(span, self._at.values()):
-            fixed_point.mean(means[at], [p[at] for p in parts], shifts[self.members[i]], summands)
+        parts, inside = self._exchange.parts(), list(parts_within(self._exchange.span, self._at.values()))
+        lengths, by = [at.stop - at.start for _, at in inside], [shifts[self.members[i]] for i, _ in inside]
+        fixed_point.mean(self._exchange.means, parts, lengths, by, summands)
         self._exchange.share()
 
     def finish(self) -> None:
@@ -139,6 +146,7 @@ class ReplicatedTotals:
         self.partial: Dict[int, int] = {}
         self._skips: Dict[int, int] = {}  # the same, of the micro-batch that goes on
         self.several = False  # gradients of a parameter came in a micro-batch of this pass
+        self._additions = Additions(len(parameters))
         self._next = 0  # the bucket whose sum is started next: all ranks start them in one order
         self._ranks: Optional[Ranks] = None  # in the last micro-batch of this rank: of the sums that are started
         for members in _split(parameters, bucket_bytes):
@@ -149,6 +157,7 @@ class ReplicatedTotals:
 
     def clear(self) -> None:
         """Forgets what was added."""
+        self._additions.clear()
         self.partial.clear()
         for bucket in self._buckets:
             bucket.clear()
@@ -174,6 +183,7 @@ class ReplicatedTotals:
 
     def end(self) -> None:
         """Ends a micro-batch."""
+        self._finish_additions()
         self._came.clear()
         if self._shifts is not None:
             self.partial.clear()
@@ -183,9 +193,11 @@ class ReplicatedTotals:
         """Notes what a micro-batch has added that did not end, and forgets sums that were started."""
         if self._open and self._shifts is not None:
             if self._direct:
+                self._additions.clear()
                 for bucket in self._buckets:
                     bucket.forget(self._came)
             else:
+                self._finish_additions()
                 self.partial.update((i, max(n, self.partial.get(i, 0))) for i, n in self._came.items())
         self._came.clear()
         self._open = False
@@ -219,13 +231,20 @@ class ReplicatedTotals:
         if self._shifts is None or void or times < skips:
             self._arrived(member, fixed_point.magnitude(gradient))
         else:
-            self._arrived(member, bucket.add(member, gradient, self._shifts[member]))
+            bucket.add(self._additions, member, gradient, self._shifts[member])
+            if self._additions.elements >= _ENOUGH:
+                self._finish_additions()
         if self._ranks is not None:
             bucket.missing.discard(member)
             while self._next < len(self._buckets) and not self._buckets[self._next].missing:
                 self._start(self._ranks)
 
+    def _finish_additions(self) -> None:
+        for member, size in self._additions.finish():
+            self._arrived(member, size)
+
     def _start(self, ranks: Ranks) -> None:
+        self._finish_additions()
         self._buckets[self._next].start(ranks)
         self._next += 1
 

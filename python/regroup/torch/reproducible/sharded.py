@@ -15,6 +15,7 @@ import torch.distributed as dist
 from ...errors import InvalidArgumentError, UnsupportedError
 from ..parameter_groups import parameter_groups
 from . import fixed_point
+from .additions import Additions
 from .ranks import Ranks
 
 try:
@@ -62,6 +63,7 @@ class ShardedTotals:
     def __init__(self, model: torch.nn.Module, parameters: Sequence[torch.Tensor], names: List[str], arrived: Callable):
         self._parameters, self._arrived = parameters, arrived
         self._groups: List[_Group] = []
+        self._additions = Additions(len(parameters))
         self._shifts: Optional[List[int]] = None  # None = this pass finds the magnitudes
         self._counts = True  # what this rank computes counts
         self._finished: Tuple[List[int], int] = ([], 1)
@@ -104,7 +106,8 @@ class ShardedTotals:
             p.grad = None
 
     def interrupted(self) -> None:
-        """Does nothing: the totals are of one generation."""
+        """Forgets what was not added."""
+        self._additions.clear()
 
     def start(self, ranks: Ranks) -> None:
         """Does nothing: what was added was summed up, but for replicas."""
@@ -125,6 +128,7 @@ class ShardedTotals:
                 if group.world == 1 and p.grad is not None:
                     self._take(part, p.grad.to_local(), group.own[part.offset :])
                 p.grad = None
+        self._finish_additions()
 
     def _take(self, part: _Part, gradient: torch.Tensor, total: torch.Tensor) -> None:
         if self.seen is not None:
@@ -133,8 +137,12 @@ class ShardedTotals:
             self._arrived(part.member, fixed_point.magnitude(gradient))
         else:
             gradient = gradient.contiguous()
-            size = fixed_point.add(total[: gradient.numel()], gradient, self._shifts[part.member])
-            self._arrived(part.member, size)
+            total = total[: gradient.numel()]
+            self._additions.add(part.member, total, gradient, self._shifts[part.member], first=False)
+
+    def _finish_additions(self) -> None:
+        for member, size in self._additions.finish():
+            self._arrived(member, size)
 
     def reduce_scatter(self, group: _Group, output: torch.Tensor, given: torch.Tensor, ranks: Any) -> None:
         """Adds a group's gradients of one micro-batch of each rank to the totals. given has, for each rank, its part
@@ -152,6 +160,7 @@ class ShardedTotals:
             for part in group.parts:
                 at = r * group.length + part.offset
                 self._take(part, given[at : at + part.padded], totals[at:])
+        self._finish_additions()
         if self._shifts is None:
             return
         sums = torch.empty_like(group.own)
@@ -165,7 +174,8 @@ class ShardedTotals:
         shifts, summands = self._finished
         count = math.prod(part.size)
         flat = torch.empty(count, dtype=p.dtype, device=group.own.device)
-        fixed_point.mean(flat, [group.own[part.offset : part.offset + count]], shifts[member], summands)
+        total = group.own[part.offset : part.offset + count]
+        fixed_point.mean(flat, [total], [count], [shifts[member]], summands)
         return DTensor.from_local(
             flat.view(part.size), p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride()
         )
