@@ -378,13 +378,21 @@ class Jobs(unittest.TestCase):
         alone, _, _ = self.run_job("0", workers="1", steps=60)
         for mode in "copied", "live":
             with self.subTest(mode):
-                self.check_wrong(alone[1], mode)
+                job = self.run_wrong(BACKEND="", TRAINING="convolutional", COMMIT_MODE=mode)
+                (step,) = re.findall(r"all go back to step (\d+), which is verified", job.output)
+                self.assertLess(int(step), 20, "the worker was wrong from step 20 on")
+                self.assertEqual(alone[1], job.summary["state_hash"]["hash"], job.output)
 
-    def check_wrong(self, right, mode):
+    def test_a_worker_with_parts_of_the_model_that_computes_wrongly(self):
+        """The same, but what it has done before it is found stays: nobody has the state of before."""
+        job = self.run_wrong(BACKEND="gloo", TRAINING="characters", SHARDED="1")
+        self.assertIn("there is no verified commit, so they stay", job.output)
+
+    def run_wrong(self, **env):
         with tempfile.TemporaryDirectory() as records:
-            env = {"RECORDS": records, "DEATHS": "0", "STEPS": "60", "BACKEND": "", "TRAINING": "convolutional"}
+            env = {"RECORDS": records, "DEATHS": "0", "STEPS": "60", "WRONG": "1", **env}
             run = ["--recovery", "in-process", "--workers", "2:3", "--", *script("reproducible.py")]
-            with Job(*run, env={"WRONG": "1", "COMMIT_MODE": mode, **env}) as job:
+            with Job(*run, env=env) as job:
                 job.wait()
         self.assertEqual("succeeded", job.summary.get("outcome"), job.output)
         (incident,) = job.summary["incidents"][:1]
@@ -392,9 +400,7 @@ class Jobs(unittest.TestCase):
         self.assertRegex(job.output, r"/1 died: regroup.errors.SilentCorruptionError: rank 1 has another result")
         self.assertEqual([{0, 1, 2}, {0, 2}], [set(slots) for slots in job.pids()][:2], job.output)
         self.assertNotIn(1, job.pids()[-1], job.output)
-        (step,) = re.findall(r"all go back to step (\d+), which is verified", job.output)
-        self.assertLess(int(step), 20, "the worker was wrong from step 20 on")
-        self.assertEqual(right, job.summary["state_hash"]["hash"], job.output)
+        return job
 
     def test_workers_with_parts_of_the_model_die(self):
         """Dealt or not, by fully_shard: the weights are the same."""

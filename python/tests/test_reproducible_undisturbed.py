@@ -128,7 +128,7 @@ class Undisturbed(unittest.TestCase):
                 finite = self.compute(rank, step, m, inspection.watches(m))
                 rank.dealing.done(m)
                 inspection.ended(m, finite)
-            for m in inspection.witnesses():
+            for m, _ in inspection.witnesses():
                 self.compute(rank, step, m, inspection.watch(m))
                 (owner,) = (r for r, share in enumerate(shares) if m in share)
                 self.duties[len(shares)].add((owner, rank.rank))

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from regroup.errors import DivergedError, InvalidArgumentError, RegroupError
+from regroup.errors import DivergedError, InvalidArgumentError, RegroupError, SilentCorruptionError
 from regroup.torch.reproducible import GradientAccumulator, allreduce_hook, ddp_hook, exchange
 
 from ..histories import digest, digest_of
@@ -134,8 +134,8 @@ def case_groups_of_any_size():
         alike(hashes[0])
 
 
-def sharded(name):
-    """The hashes of a model that is dealt to all ranks, after its training: of its content, and its accumulator's."""
+def dealt(name):
+    """A training's model that is dealt to all ranks, and its optimizer."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -145,8 +145,13 @@ def sharded(name):
         if len(list(child.parameters())):
             fully_shard(child, mesh=mesh)
     fully_shard(net, mesh=mesh)
-    optimizer = training.optimizer(net.parameters())
-    accumulator = GradientAccumulator(net, training.micro_batches, seed=2, optimizer=optimizer)
+    return training, net, training.optimizer(net.parameters())
+
+
+def sharded(name, witness):
+    """The hashes of a model that is dealt to all ranks, after its training: of its content, and its accumulator's."""
+    training, net, optimizer = dealt(name)
+    accumulator = GradientAccumulator(net, training.micro_batches, seed=2, optimizer=optimizer, witness=witness)
     for step in range(5):
         for m in accumulator.micro_batches(step):
             training.loss(net, step, m).backward()
@@ -174,9 +179,32 @@ def case_sharded_models():
                 accumulator.clip_grad_norm_(0.5)
                 optimizer.step()
             want = digest(net, optimizer), accumulator.state_hash().hash
-        got = alike(sharded(name))
-        if RANK == 0:
-            assert got == want, name
+        for witness in 0, 1, training.micro_batches:
+            got = alike(sharded(name, witness))
+            if RANK == 0:
+                assert got == want, (name, witness)
+
+
+def case_a_rank_with_parts_of_the_model_that_computes_wrongly():
+    """It is named, where each micro-batch is computed twice in the first step in which it is wrong."""
+    if not SHARDS or SIZE < 3:
+        return
+    training, net, optimizer = dealt("characters")
+    accumulator = GradientAccumulator(net, training.micro_batches, seed=2, witness=training.micro_batches)
+    for step in range(4):
+        try:
+            for m in accumulator.micro_batches(step):
+                loss = training.loss(net, step, m)
+                (loss * 1.001 if RANK == 1 and step == 2 else loss).backward()
+        except SilentCorruptionError as e:
+            assert (RANK, step) == (1, 2) and "rank 1 has another result for micro-batch" in str(e), e
+            accumulator._ranks.gather(torch.tensor([0]))  # the others wait for its end
+            break
+        except RegroupError as e:
+            assert RANK != 1 and step == 2 and str(e).startswith("ranks [1] have another result"), e
+            break
+        assert step < 2, "it is not found"
+        optimizer.step()
 
 
 def case_a_slow_rank_gets_less():

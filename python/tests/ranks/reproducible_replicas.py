@@ -33,8 +33,9 @@ def build(name, shape):
     return training, net, training.optimizer(net.parameters())
 
 
-def train(training, net, optimizer, group=None):
-    accumulator = GradientAccumulator(net, training.micro_batches, seed=2, group=group, optimizer=optimizer)
+def train(training, net, optimizer, group=None, witness=0):
+    how = {"seed": 2, "group": group, "optimizer": optimizer, "witness": witness}
+    accumulator = GradientAccumulator(net, training.micro_batches, **how)
     norms = []
     for step in range(5):
         for m in accumulator.micro_batches(step):
@@ -51,12 +52,13 @@ def case_the_bits_are_those_of_one_rank_alone():
             net, optimizer = TRAININGS[name].make()
             alone = [(train(TRAININGS[name], net, optimizer, ALONE), digest(net, optimizer))]
         dist.broadcast_object_list(alone)
-        training, net, optimizer = build(name, (2, 2))
-        found = train(training, net, optimizer)
-        tensors = list(net.state_dict().values())
-        tensors += [v for p in net.parameters() for _, v in sorted(optimizer.state[p].items())]
-        whole = digest_of(t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors)
-        assert (found, whole) == alone[0], (name, found, whole, alone[0])
+        for witness in 0, 1, TRAININGS[name].micro_batches:
+            training, net, optimizer = build(name, (2, 2))
+            found = train(training, net, optimizer, witness=witness)
+            tensors = list(net.state_dict().values())
+            tensors += [v for p in net.parameters() for _, v in sorted(optimizer.state[p].items())]
+            whole = digest_of(t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors)
+            assert (found, whole) == alone[0], (name, witness, found, whole, alone[0])
 
 
 def case_without_parts():

@@ -4,7 +4,7 @@ RECORDS is a folder in which each worker records the micro-batches that it has c
 likely it is to kill itself at each of several places of a step, in a generation of more than one. BACKEND is that of
 torch.distributed, or empty for none; TRAINING one of tests.trainings; with SHARDED=1 its model is dealt to the ranks,
 of four to two times two.
-WRONG is a slot whose gradients are wrong from step 20 on; COMMIT_MODE is that of the state.
+WRONG is a slot whose losses, and gradients, are wrong from step 20 on; COMMIT_MODE is that of the state.
 """
 
 import os
@@ -39,18 +39,16 @@ def reach(_=None):
 def parts_of(model):
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(reach)
-    next(model.parameters()).register_hook(changed)
     optimizer = training.optimizer(model.parameters())
     how = {"witness": "WRONG" in os.environ, "optimizer": optimizer, "check_every": 5}
     gradients = GradientAccumulator(model, training.micro_batches, seed=5, **how)
     return {"model": model, "optimizer": optimizer, "gradients": gradients}
 
 
-def changed(gradient):
-    """What the machine makes of a gradient."""
-    if os.environ.get("WRONG", "") != os.environ["REGROUP_SLOT"] or state.step < 20:
-        return gradient
-    return torch.cat([gradient.flatten()[:1] * 1.001, gradient.flatten()[1:]]).view_as(gradient)
+def changed(loss):
+    """What the machine makes of a loss."""
+    wrong = os.environ.get("WRONG", "") == os.environ["REGROUP_SLOT"] and state.step >= 20
+    return loss * 1.001 if wrong else loss
 
 
 def build(fresh):
@@ -86,7 +84,7 @@ def train(state):
     while state.step < int(os.environ["STEPS"]):
         for m in state.gradients.micro_batches(state.step):
             reach()
-            training.loss(state.model, state.step, m).backward()
+            changed(training.loss(state.model, state.step, m)).backward()
             print("computes", state.step, m, file=record)
         reach()
         if training.clip:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ... import reporting
-from ...errors import InvalidArgumentError, RegroupError, UnsupportedError
+from ...errors import InvalidArgumentError, RegroupError
 from .. import replicas
 from ..claims import claim
 from ..world import world
@@ -101,10 +101,6 @@ class GradientAccumulator:
         self._ranks = ranks_of(group, self._device)
         self._sharded = any(replicas.divides(type(m)) == "FSDPModule" for m in module.modules())
         if self._sharded:
-            if witness:
-                raise UnsupportedError(
-                    "a sharded model has no witness yet: all ranks compute its micro-batches together"
-                )
             self._totals: Any = ShardedTotals(module, self._parameters, self._names, self._arrived)
         else:
             replicas.check_whole("model", model)
@@ -118,7 +114,7 @@ class GradientAccumulator:
                 f"witness is {witness!r}: it is how many of the {micro_batches} micro-batches of a step two ranks compute; "
                 "True is one"
             )
-        self._inspection = Inspection(self._ranks, self._dealing, int(witness)) if witness else None
+        self._inspection = Inspection(self._ranks, self._dealing, int(witness), self._sharded) if witness else None
         if not isinstance(check_every, int) or check_every < 0:
             raise InvalidArgumentError(f"check_every is {check_every!r}: it is a number of steps, or 0 for never")
         state = functools.partial(state_of, named, list(module.named_buffers()), optimizer, self._device)
@@ -147,9 +143,9 @@ class GradientAccumulator:
         self._agree()
         if self._checks.due(step):
             self._checks.check(step, self._dealt.take)
-            if self._inspection is not None and self._saved == self._completed:
+            if self._inspection is not None and self._saved == self._completed and not self._sharded:
                 self._verified.compared(self._ranks.size)
-        if self._inspection is not None and self._checks.due(step + 1):
+        if self._inspection is not None and self._checks.due(step + 1) and not self._sharded:
             self._verified.before_commit()
         while True:
             self._adding = self._shifts()
@@ -172,8 +168,8 @@ class GradientAccumulator:
                 self._begin(step, m, False, counts=False)
                 yield m
                 self._end(m, counts=False)
-            for m in inspection.witnesses() if inspection is not None else ():
-                self._begin(step, m, False, counts=False, seen=inspection.watch(m))
+            for m, watched in inspection.witnesses() if inspection is not None else ():
+                self._begin(step, m, False, counts=False, seen=inspection.watch(m) if watched else None)
                 yield m
                 self._end(m, counts=False)
             tells = inspection.tells() if inspection is not None else []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+from collections import Counter
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -29,11 +30,12 @@ class Inspection:
     """The inspection of a step. All ranks call its functions at the same places.
 
     Two ranks compute some micro-batches of each step, as many as count says; and all compute one whose gradient is not
-    finite, which would spoil everything.
+    finite, which would spoil everything. together says that all ranks take part in each micro-batch, as those of a
+    sharded model do.
     """
 
-    def __init__(self, ranks: Ranks, dealing: Dealing, count: int = 1):
-        self._ranks, self._dealing, self._count = ranks, dealing, count
+    def __init__(self, ranks: Ranks, dealing: Dealing, count: int = 1, together: bool = False):
+        self._ranks, self._dealing, self._count, self._together = ranks, dealing, count, together
         self._duties: List[Duty] = []
         self._sums: Dict[int, Checksum] = {}  # of what two ranks compute, by micro-batch
         self._broken: Optional[int] = None  # the first micro-batch of this rank that is not finite
@@ -50,9 +52,14 @@ class Inspection:
             return self.watch(micro_batch)
         return None
 
-    def witnesses(self) -> List[int]:
-        """What this rank computes a second time; watch must take its gradients."""
-        return [d.micro_batch for d in self._duties if d.witness == self._ranks.rank]
+    def witnesses(self) -> List[Tuple[int, bool]]:
+        """What this rank computes a second time, and whether watch must take its gradients: where all compute together,
+        one with less to do than another computes something for nothing."""
+        count = Counter(d.witness for d in self._duties)
+        mine = [(d.micro_batch, True) for d in self._duties if d.witness == self._ranks.rank]
+        if self._together and self._duties:
+            mine += [(self._duties[0].micro_batch, False)] * (max(count.values()) - len(mine))
+        return mine
 
     def watch(self, micro_batch: int) -> Checksum:
         """What takes the gradients of a micro-batch that is computed once more."""

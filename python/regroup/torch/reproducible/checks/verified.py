@@ -49,7 +49,7 @@ def distrust(says: bool) -> None:
     step = world.training.distrust()
     if says:
         where = (
-            "there is no verified commit yet, so they stay"
+            "there is no verified commit, so they stay"
             if step is None
             else f"all go back to step {step}, which is verified"
         )
