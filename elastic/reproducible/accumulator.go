@@ -39,6 +39,9 @@ type Accumulator struct {
 	complete bool      // the step is, on this rank
 
 	session *elastic.Session // in which the dealing was agreed on
+	shares  shares           // of the ranks of this session
+	clock   func() float64   // seconds since any moment
+	took    float64          // seconds for one micro-batch of this pass, as far as this rank has computed it
 	seed    maphash.Seed
 	sums    []int64
 }
@@ -56,7 +59,7 @@ type point struct {
 // after the other, and registers what must be kept with the state, under a name. Each part is
 // scaled alone: make one of what has magnitudes of its own, like a layer's weights, or the loss.
 func New(state *elastic.State, name string, sizes ...int) *Accumulator {
-	a := &Accumulator{state: state, sizes: slices.Clone(sizes), magnitudes: make([]float32, len(sizes)), seed: maphash.MakeSeed()}
+	a := &Accumulator{state: state, sizes: slices.Clone(sizes), magnitudes: make([]float32, len(sizes)), seed: maphash.MakeSeed(), clock: clock()}
 	for i, n := range sizes {
 		a.elements += n
 		a.magnitudes[i] = absent
@@ -76,6 +79,8 @@ func New(state *elastic.State, name string, sizes ...int) *Accumulator {
 // (it is the memory of grads). It must give the same bits on every rank: it depends on the state,
 // the number m of the micro-batch, from 0, and its samples alone; random numbers are seeded by the
 // step and m. Which micro-batches a rank gets is not b.Micro after a loss.
+//
+// A rank whose calls of f take longer than the others' gets fewer micro-batches in later steps.
 //
 // When an error has ended a generation, the first Average of the next one goes on with what the
 // ranks have computed, if the state has returned to the start of the step. So f is called again for
@@ -161,7 +166,7 @@ func (a *Accumulator) open(ctx context.Context, s *elastic.Session, b samples.Ba
 		a.clear()
 	}
 	a.dealing.adopt(x, a.count(b))
-	a.session = s
+	a.session, a.shares = s, shares{}
 	return nil
 }
 
@@ -216,7 +221,9 @@ func (a *Accumulator) shifts(b samples.Batch) []int {
 
 // compute has f compute this rank's micro-batches, and adds them up.
 func (a *Accumulator) compute(ctx context.Context, s *elastic.Session, b samples.Batch, shifts []int, grads []float32, f func(int, []int, []float32) error) error {
-	for _, m := range a.dealing.share(s.Rank, s.World) {
+	began, computed := a.clock(), 0
+	a.took = 0
+	for _, m := range a.dealing.share(s.Rank, a.shares.of(a.dealing.size(), s.World)) {
 		if a.dealing.done[m] {
 			continue
 		}
@@ -236,6 +243,10 @@ func (a *Accumulator) compute(ctx context.Context, s *elastic.Session, b samples
 		}
 		a.add(shifts, grads)
 		a.dealing.done[m], a.indices = true, append(a.indices, indices...)
+		computed++
+	}
+	if computed > 0 {
+		a.took = (a.clock() - began) / float64(computed)
 	}
 	return nil
 }
@@ -269,13 +280,15 @@ func (a *Accumulator) add(shifts []int, grads []float32) {
 	}
 }
 
-// measure finds the greatest magnitude of each part, infinite if an element is not finite. If they
-// do not fit the shifts, on any rank, it begins another pass.
+// measure finds the greatest magnitude of each part, infinite if an element is not finite, and how
+// fast the ranks are. If the magnitudes do not fit the shifts, on any rank, it begins another pass.
 func (a *Accumulator) measure(ctx context.Context, s *elastic.Session, b samples.Batch, shifts []int) (greatest []float32, fit bool, err error) {
-	greatest = slices.Clone(a.now)
-	if err := collective.Allreduce(ctx, s.Comm(), greatest, collective.Max); err != nil {
+	row := append(slices.Clone(a.now), make([]float32, s.World)...)
+	row[len(a.now)+s.Rank] = float32(a.took)
+	if err := collective.Allreduce(ctx, s.Comm(), row, collective.Max); err != nil {
 		return nil, false, err
 	}
+	greatest, took := row[:len(a.now)], row[len(a.now):]
 	fit = shifts != nil
 	for i, m := range greatest {
 		if fit && !infinite(m) {
@@ -284,6 +297,7 @@ func (a *Accumulator) measure(ctx context.Context, s *elastic.Session, b samples
 	}
 	switch {
 	case fit:
+		a.shares.measured(b.MicroBatches(), took)
 		return greatest, true, nil
 	case a.dealing.pass+1 == maxPasses:
 		return nil, false, fmt.Errorf("reproducible: the gradients of step %d differ each time that they are computed", a.at.step)

@@ -24,11 +24,13 @@ func (d *dealing) begin(pass, count int) {
 	}
 }
 
-// share returns what a rank computes.
-func (d *dealing) share(rank, world int) []int {
-	each, more := len(d.left)/world, len(d.left)%world
-	start := func(r int) int { return each*r + min(more, r) }
-	return d.left[start(rank):start(rank+1)]
+// size returns how many micro-batches the pass deals out.
+func (d *dealing) size() int { return len(d.left) }
+
+// share returns what a rank computes, with a share of these sizes for each rank.
+func (d *dealing) share(rank int, sizes []int) []int {
+	start := total(sizes[:rank])
+	return d.left[start : start+sizes[rank]]
 }
 
 // said is what a rank says in a new generation.

@@ -22,7 +22,7 @@ func TestShares(t *testing.T) {
 	} {
 		d := dealing{left: c.left}
 		for r, want := range c.want {
-			if got := d.share(r, c.world); !slices.Equal(got, want) {
+			if got := d.share(r, even(len(c.left), c.world)); !slices.Equal(got, want) {
 				t.Errorf("%v for %d: rank %d gets %v, want %v", c.left, c.world, r, got, want)
 			}
 		}
@@ -100,7 +100,7 @@ func TestEachIsDealtOnce(t *testing.T) {
 				d.done[m] = true
 			}
 			d.adopt(x, count)
-			for _, m := range d.share(r, world) {
+			for _, m := range d.share(r, even(len(d.left), world)) {
 				d.done[m] = true
 			}
 			for m, done := range d.done {

@@ -29,6 +29,8 @@ type program struct {
 	live                           bool // commits copy nothing
 	// gradient changes that of a micro-batch; nil = not.
 	gradient func(w *worker, step uint64, m int, indices []int, mean []float32)
+	// pace is how many seconds a worker seems to take for a micro-batch; nil = it is not known.
+	pace func(w *worker, step uint64) float64
 	// at is called by a worker at each moment of a step; nil = not.
 	at func(w *worker, s *elastic.Session, where moment)
 }
@@ -55,6 +57,7 @@ type worker struct {
 	calls             []call
 	updates           []uint64 // the steps that it has completed
 	step              uint64   // the last one that it was in
+	spent             float64  // seconds on micro-batches
 	err               error
 }
 
@@ -75,6 +78,7 @@ func newWorker(p *program, name string) *worker {
 	w.state.Live("weights")
 	w.state.Live("velocity")
 	w.gradients = New(w.state, "gradients", weightsOf, biasOf, 1)
+	w.gradients.clock = func() float64 { return w.spent }
 	return w
 }
 
@@ -111,6 +115,9 @@ func (w *worker) train(ctx context.Context, s *elastic.Session) error {
 				return err
 			}
 			w.calls = append(w.calls, call{step, m})
+			if w.pace != nil {
+				w.spent += w.pace(w, step)
+			}
 			w.moment(s, afterMicro)
 			return nil
 		})

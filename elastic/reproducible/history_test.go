@@ -75,6 +75,11 @@ func newHistory(seed uint64) *history {
 			h.fates[name] = fate{killer, uint64(rng.IntN(8)), moment(rng.IntN(int(moments))), rng.IntN(3), later}
 		}
 	}
+	if rng.IntN(2) == 0 { // shares that move
+		h.program.pace = func(w *worker, step uint64) float64 {
+			return 1 + float64((step/2*7+uint64(w.name[1])*5)%9)
+		}
+	}
 	if rng.IntN(3) == 0 { // gradients that grow at some time
 		at := uint64(rng.IntN(6))
 		h.program.gradient = func(_ *worker, step uint64, m int, _ []int, mean []float32) {
