@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,7 @@ from .buffers import Buffers
 from .checks.checksum import Checksum
 from .dealing import Dealing
 from .dealt_steps import DealtSteps
-from .fixed_point import Magnitude
+from .magnitudes import Magnitudes
 from .checks.inspection import Inspection
 from .randomness import seed_all, seed_of
 from .ranks import Alone, ranks_of
@@ -99,12 +99,13 @@ class GradientAccumulator:
             group = self._ddp.process_group
         self._device = self._parameters[0].device
         self._ranks = ranks_of(group, self._device)
+        self._sizes = Magnitudes(len(named), micro_batches, self._device)
         self._sharded = any(replicas.divides(type(m)) == "FSDPModule" for m in module.modules())
         if self._sharded:
-            self._totals: Any = ShardedTotals(module, self._parameters, self._names, self._arrived)
+            self._totals: Any = ShardedTotals(module, self._parameters, self._names, self._sizes.arrived)
         else:
             replicas.check_whole("model", model)
-            arrived = self._arrived
+            arrived = self._sizes.arrived
             self._totals = ReplicatedTotals(self._parameters, self._names, arrived, bucket_bytes, micro_batches)
         self._buffers = Buffers(module)
         shapes = " ".join(f"{n} {list(p.shape)} {p.dtype}" for n, p in named)
@@ -120,17 +121,13 @@ class GradientAccumulator:
         state = functools.partial(state_of, named, list(module.named_buffers()), optimizer, self._device)
         self._checks = StateChecks(self._ranks, state, check_every, self._sharded)
         self._dealt, self._verified = DealtSteps(), VerifiedCommits()
-        self._last: Optional[List[float]] = None  # the largest gradient by parameter, before this step
-        self._found: Optional[List[float]] = None  # in a pass of this step whose totals were no use
         # Whether gradients come once in a micro-batch, on all ranks, so that they are whole then; None = not known.
         self._once: Optional[bool] = None
         self._completed: Optional[int] = None  # the last step whose gradients were complete
         self._saved: Optional[int] = None  # the last step whose state was saved
         self._begun: Any = None  # what state_dict was when the totals were begun
-        self._now: Dict[int, Magnitude] = {}  # the largest in this step, on this rank
         self._adding: Optional[List[int]] = None  # the shifts; None = this pass finds the magnitudes
         self._magnitudes: Optional[List[float]] = None  # of the gradients that the parameters have now
-        self._here: List[Tuple[int, Magnitude]] = []  # the magnitudes of the micro-batch, by parameter
         self._current: Optional[int] = None  # the micro-batch that is computed, if it counts
         self._clock = time.perf_counter
         self._began, self._seconds = 0.0, 0.0  # of the micro-batch; of all in this pass
@@ -148,7 +145,7 @@ class GradientAccumulator:
         if self._inspection is not None and self._checks.due(step + 1) and not self._sharded:
             self._verified.before_commit()
         while True:
-            self._adding = self._shifts()
+            self._adding = self._sizes.shifts()
             todo, self._seconds = self._dealing.share(self._ranks), 0.0
             direct = self._once is True and self._ranks.direct and self._dealing.one_each(self._ranks)
             self._totals.begin_pass(direct and self._adding is not None, self._adding)
@@ -162,7 +159,7 @@ class GradientAccumulator:
                 yield m
                 self._end(m)
                 if inspection is not None:
-                    inspection.ended(m, self._finite())
+                    inspection.ended(m, self._sizes.finite())
             # Where all ranks take part in each micro-batch, some compute one that does not count.
             for m in self._dealing.fillers(self._ranks) if self._sharded else ():
                 self._begin(step, m, False, counts=False)
@@ -183,7 +180,7 @@ class GradientAccumulator:
                     self._begin(step, d.micro_batch, False, counts=False, seen=inspection.watch(d.micro_batch))
                     yield d.micro_batch
                     self._end(d.micro_batch, counts=False)
-                    inspection.settle(d, self._finite(), step)
+                    inspection.settle(d, self._sizes.finite(), step)
                 if not disputes:
                     self._verified.right(inspection.agreed())
             self._install(result)
@@ -243,7 +240,7 @@ class GradientAccumulator:
 
     def state_dict(self) -> Dict[str, Any]:
         """What the next step needs."""
-        last = None if self._last is None else dict(zip(self._names, self._last))
+        last = None if self._sizes.last is None else dict(zip(self._names, self._sizes.last))
         self._saved = self._completed
         dealt = copy.deepcopy(self._dealt.entries)
         return {"step": self._completed, "magnitudes": last, "once": self._once, "dealt": dealt}
@@ -255,7 +252,7 @@ class GradientAccumulator:
             if set(last) != set(self._names):
                 raise InvalidArgumentError("the state is of other parameters than this model's")
             last = [last[n] for n in self._names]
-        self._completed, self._last, self._once = state["step"], last, state.get("once")
+        self._completed, self._sizes.last, self._once = state["step"], last, state.get("once")
         self._dealt.entries = copy.deepcopy(state.get("dealt", []))
         self._inside = False
 
@@ -279,9 +276,9 @@ class GradientAccumulator:
         self._totals.interrupted()
         self._dealing.partial = self._current if self._totals.partial else None
         self._magnitudes = None
-        begun = (self._completed, self._last)
+        begun = (self._completed, self._sizes.last)
         if step != self._dealing.step or begun != self._begun:
-            self._begun, self._found = begun, None
+            self._begun, self._sizes.found = begun, None
             self._dealing.begin(step)
             self._clear()
             self._buffers.begin()
@@ -300,26 +297,19 @@ class GradientAccumulator:
         if agreement.passes == 0:
             return
         none = [fixed_point.ABSENT] * len(self._parameters)
-        found = self._found if self._found is not None and agreement.keeps else none
+        found = self._sizes.found if self._sizes.found is not None and agreement.keeps else none
         most = torch.tensor(found, device=self._device)
         self._ranks.start_greatest(most).wait()
-        self._found = most.tolist()
+        self._sizes.found = most.tolist()
 
     def _clear(self) -> None:
         self._totals.clear()
-        self._now.clear()
+        self._sizes.clear()
         self._buffers.forget()
 
-    def _shifts(self) -> Optional[List[int]]:
-        """The shift of each parameter; None if its magnitude is not known yet."""
-        known = self._found or self._last
-        if known is None:
-            return None
-        most = max(known)
-        return [fixed_point.shift_for(m if m > 0 else most, self._count) for m in known]
-
     def _begin(self, step: int, micro_batch: int, last: bool, counts: bool = True, seen: Any = None) -> None:
-        self._totals.seen, self._here = seen, []
+        self._totals.seen = seen
+        self._sizes.begin()
         self._current = micro_batch if counts else None
         if self._sharded:
             self._totals.begin(self._adding, counts)
@@ -335,21 +325,12 @@ class GradientAccumulator:
         if self._ddp is not None:
             self._ddp.require_backward_grad_sync = self._ddp.require_forward_param_sync = does
 
-    def _arrived(self, member: int, size: Magnitude) -> None:
-        """Notes the magnitude of a parameter's gradient."""
-        self._here.append((member, size))
-
-    def _finite(self) -> bool:
-        """Whether all gradients of the micro-batch that has ended are finite."""
-        return bool(torch.isfinite(fixed_point.joined([size for _, size in self._here], self._device)).all())
-
     def _end(self, micro_batch: int, counts: bool = True) -> None:
         self._totals.end()
         self._ddp_syncs(True)
-        for member, size in self._here if counts else ():
-            before = self._now.get(member)
-            self._now[member] = size if before is None else fixed_point.larger(before, size)
-        if not self._here:
+        if counts:
+            self._sizes.keep()
+        if not self._sizes.any():
             raise RegroupError(f"micro-batch {micro_batch} has made no gradient: call backward() in the loop")
         self._seconds += self._clock() - self._began
         self._buffers.ended(micro_batch if counts else None)
@@ -362,12 +343,12 @@ class GradientAccumulator:
         shifts, sums, work = self._adding, torch.empty(0), None
         if shifts is not None:
             self._totals.start(self._ranks)
-        row = fixed_point.joined([self._now.get(i, fixed_point.ABSENT) for i in range(len(self._names))], self._device)
+        row = self._sizes.row()
         # What else all must know: which buffers have changed, how fast each rank is, and what it has computed.
-        known = [float(c) for c in self._buffers.changed]
-        known += [seconds if r == self._ranks.rank else 0.0 for r in range(self._ranks.size)]
-        known += [float(self._totals.several), *self._dealing.tell(self._ranks)]
-        most = torch.cat([row, torch.tensor(known, device=self._device)])
+        more = [float(c) for c in self._buffers.changed]
+        more += [seconds if r == self._ranks.rank else 0.0 for r in range(self._ranks.size)]
+        more += [float(self._totals.several), *self._dealing.tell(self._ranks)]
+        most = torch.cat([row, torch.tensor(more, device=self._device)])
         greatest = self._ranks.start_greatest(most)
         if shifts is not None:
             if tells:
@@ -382,22 +363,17 @@ class GradientAccumulator:
         changed = [c > 0 for c in itertools.islice(values, len(self._buffers.changed))]
         times = list(itertools.islice(values, self._ranks.size))
         several, told = next(values) > 0, list(values)
-        last = self._found or self._last or [0.0] * len(magnitudes)
-        now = [m if m > 0 and math.isfinite(m) else before for m, before in zip(magnitudes, last)]
+        known = self._sizes.learned(magnitudes)
         assumed, self._once = self._once, not several and self._once is not False
-        good = (
-            shifts is not None
-            and not (several and assumed)
-            and all(not math.isfinite(m) or fixed_point.fits(m, s, self._count) for m, s in zip(magnitudes, shifts))
-        )
+        good = shifts is not None and not (several and assumed) and self._sizes.fit(magnitudes, shifts)
         if not good:
-            self._found = now
+            self._sizes.found = known
             self._clear()
             self._dealing.again()
             return None
         if not self._sharded:
             self._dealing.shares.measured(times)
-        return _Result(magnitudes, now, changed, told, sums.tolist())
+        return _Result(magnitudes, known, changed, told, sums.tolist())
 
     def _install(self, result: _Result) -> None:
         """Gives the parameters their gradients, and the model its buffers."""
@@ -410,4 +386,4 @@ class GradientAccumulator:
             else:
                 p.grad = torch.full_like(p, math.nan)
         self._buffers.finish(self._ranks, result.changed)
-        self._last, self._found, self._magnitudes = result.known, None, magnitudes
+        self._sizes.last, self._sizes.found, self._magnitudes = result.known, None, magnitudes
