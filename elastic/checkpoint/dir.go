@@ -46,8 +46,10 @@ type Dir struct {
 	path string
 	keep int
 
-	mu      sync.Mutex
-	corrupt map[Name]bool // checkpoints that Read has refused
+	mu       sync.Mutex
+	corrupt  map[Name]bool // checkpoints that Read has refused
+	run      uint64        // of what was written last; 0 = nothing was
+	suspects []suspects
 
 	// fault is called before each change of the disk; an error means that the process dies there.
 	fault func(op, path string) error
@@ -89,20 +91,24 @@ func (d *Dir) List() ([]Name, error) {
 	return all, nil
 }
 
-// prune removes checkpoints for which there are enough newer ones, and temporary files of dead
-// writers.
+// prune removes checkpoints for which there are enough others: the newest one is kept, then those
+// that are verified, then newer ones. It also removes temporary files of dead writers.
 func (d *Dir) prune() error {
-	all, err := d.List()
-	if err != nil {
+	err := d.removeSuspects()
+	all, e := d.List()
+	if err = errors.Join(err, e); e != nil {
 		return err
 	}
-	kept := 0
-	for _, n := range all {
+	for kept := 0; len(all) > 0; {
+		n := all[0]
+		all = all[1:]
 		switch {
 		case kept >= d.keep:
-			err = errors.Join(err, d.remove(d.Path(n)))
+			err = errors.Join(err, d.drop(n))
 		case !d.isCorrupt(n):
-			kept++
+			if kept++; kept == 1 {
+				all = d.byWorth(all)
+			}
 		}
 	}
 	return errors.Join(err, d.removeTemporary())

@@ -227,7 +227,7 @@ func (d *Dir) PruneParts(newest Set) error {
 	all, err := d.List()
 	for _, n := range all {
 		if _, ok := kept[n]; !ok && n.Compare(newest.Name) < 0 {
-			err = errors.Join(err, d.remove(d.Path(n)))
+			err = errors.Join(err, d.drop(n))
 		}
 	}
 	for _, f := range folders {

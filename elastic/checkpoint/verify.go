@@ -22,6 +22,8 @@ type Info struct {
 	Written time.Time // when its file was written
 	Bytes   int64     // on the disk, with its parts
 	Files   int       // with parts
+	// Verified says that its ranks have found since that none of them had computed wrongly before.
+	Verified bool
 }
 
 // Stat describes a checkpoint by the rules of Describe. Where that is an error, it returns what the
@@ -31,7 +33,7 @@ func (d *Dir) Stat(n Name) (i Info, err error) {
 	if err != nil {
 		return i, fmt.Errorf("checkpoint: %w", err)
 	}
-	i.Name, i.Written, i.Bytes = n, file.ModTime(), file.Size()
+	i.Name, i.Written, i.Bytes, i.Verified = n, file.ModTime(), file.Size(), d.Verified(n)
 	h, err := d.Describe(n)
 	if err != nil {
 		return i, err
@@ -129,19 +131,21 @@ func (d *Dir) verifiedParts(s Set, name string) ([]Part, error) {
 	return f.Parts(), f.verify()
 }
 
-// Prune verifies the newest checkpoints until as many as are to be kept are whole and intact, and
-// removes all that are older, with their parts. It returns what it has removed. One with parts that
-// are not here does not count: whether they are anywhere is not known.
+// Prune reads the newest checkpoints until as many as are to be kept are whole and intact, and
+// removes all that are older, with their parts; it keeps those that are verified before newer ones,
+// except the newest. It returns what it has removed. One with parts that are not here does not
+// count: whether they are anywhere is not known.
 func (d *Dir) Prune() (removed []Name, err error) {
 	all, err := d.List()
 	if err != nil {
 		return nil, err
 	}
-	kept := 0
-	for i, n := range all {
+	for kept := 0; len(all) > 0; {
 		if kept == d.keep {
-			return d.removeOlder(all[i:])
+			return d.removeOlder(all)
 		}
+		n := all[0]
+		all = all[1:]
 		h, err := d.Describe(n)
 		set, sharded := h.Set()
 		if err == nil && sharded && !d.Finished(set) {
@@ -149,7 +153,9 @@ func (d *Dir) Prune() (removed []Name, err error) {
 		}
 		switch err := d.Verify(n); {
 		case err == nil:
-			kept++
+			if kept++; kept == 1 {
+				all = d.byWorth(all)
+			}
 		case !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrElsewhere):
 			return nil, err
 		}
@@ -163,13 +169,14 @@ func (d *Dir) removeOlder(names []Name) (removed []Name, err error) {
 		return nil, err
 	}
 	for _, n := range names {
-		if err := d.remove(d.Path(n)); err != nil {
+		if err := d.drop(n); err != nil {
 			return removed, err
 		}
 		removed = append(removed, n)
 	}
+	newest := slices.MaxFunc(names, Name.Compare)
 	for _, f := range folders {
-		if f.Name.Compare(names[0]) <= 0 {
+		if f.Name.Compare(newest) <= 0 {
 			err = errors.Join(err, d.removeAll(f.path))
 		}
 	}

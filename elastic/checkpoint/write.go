@@ -84,6 +84,9 @@ func (i Image) Bytes() int64 {
 func (d *Dir) Write(ctx context.Context, i Image) (err error) {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
+	d.mu.Lock()
+	d.run = i.Name.Run
+	d.mu.Unlock()
 	w := &writer{dir: d, path: d.Path(i.Name) + "." + hex.EncodeToString(id[:]) + tempSuffix, checksum: sha256.New()}
 	defer func() {
 		if err != nil {
@@ -95,6 +98,9 @@ func (d *Dir) Write(ctx context.Context, i Image) (err error) {
 	}
 	if err := errors.Join(w.writeImage(ctx, i), w.file.Close()); err != nil {
 		return errors.Join(err, d.remove(w.path))
+	}
+	if d.isSuspect(i.Name) {
+		return errors.Join(errors.New("a rank has computed wrongly before it"), d.remove(w.path))
 	}
 	if err := d.fault("rename", w.path); err != nil {
 		return err

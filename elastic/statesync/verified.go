@@ -1,5 +1,7 @@
 package statesync
 
+import "github.com/regroup-io/regroup/elastic/checkpoint"
+
 // Verification keeps an older commit that is known to be right: a newer one may have the result of
 // a processor that computes wrongly, which is found out later.
 //
@@ -30,18 +32,31 @@ func (v *Verification) Hold() (ok bool) {
 	return v.r.live == nil && v.r.store.hold()
 }
 
-// Verify makes the commit that is held the one to which Distrust returns. Without one it does
-// nothing.
+// Verify makes the commit that is held the one to which Distrust returns, and marks checkpoints up
+// to it. Without one it does nothing.
 func (v *Verification) Verify() {
-	v.r.store.verify()
+	s := v.r.store.verify()
+	if d := v.r.checkpoints; s != nil && d != nil {
+		if err := d.dir.MarkVerified(s.generation, s.step); err != nil {
+			d.log.Warn("a checkpoint is not marked", "err", err)
+		}
+	}
 }
 
-// Distrust makes the verified commit the newest one, for all members in the next sync. ok is false
-// if there is none, and the newest commit stays what it is.
+// Distrust makes the verified commit the newest one, for all members in the next sync, and removes
+// checkpoints of those after it. ok is false if there is none, and the newest commit stays what it
+// is.
 func (v *Verification) Distrust() (c Commit, ok bool) {
-	r, s := v.r, v.r.store.distrust()
+	r, before := v.r, v.r.newest
+	s := r.store.distrust()
 	if s == nil {
 		return c, false
+	}
+	if d := r.checkpoints; d != nil {
+		until := checkpoint.Name{Generation: before.generation, Step: before.step}
+		if err := d.dir.Distrust(checkpoint.Name{Generation: s.generation, Step: s.step}, until); err != nil {
+			d.log.Error("checkpoints with wrong results are left", "err", err)
+		}
 	}
 	r.newest, r.live, r.hashed, r.unapplied = s, nil, false, true
 	c.Generation, c.Step = r.store.Version(s)
@@ -79,15 +94,17 @@ func (c *CommitStore) hold() bool {
 	return true
 }
 
-func (c *CommitStore) verify() {
+// verify returns the commit that is verified now; nil = none was held.
+func (c *CommitStore) verify() *Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held == nil {
-		return
+		return nil
 	}
 	before := c.verified
 	c.verified, c.held = c.held, nil
 	c.drop(before)
+	return c.verified
 }
 
 // distrust returns the verified commit, which is the newest then; nil = there is none.

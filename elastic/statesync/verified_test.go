@@ -1,6 +1,11 @@
 package statesync
 
-import "testing"
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/regroup-io/regroup/elastic/checkpoint"
+)
 
 // all commits the same step on several members.
 func (g *group) all(generation, step uint64, content int64, members ...int) {
@@ -115,4 +120,38 @@ func TestHeldCommitsAreNotOverwritten(t *testing.T) {
 	}
 	r.Restore()
 	g.at(1, 35, 35, 0)
+}
+
+// TestCheckpointsOfVerifiedCommits are marked, and those of distrusted commits removed.
+func TestCheckpointsOfVerifiedCommits(t *testing.T) {
+	g := newGroup(t, 1)
+	r := g.replicas[0]
+	dir, err := checkpoint.Open(t.TempDir(), 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.UseCheckpoints(dir, false, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	commit := func(step uint64) {
+		t.Helper()
+		g.commit(0, 1, step, int64(step))
+		s := r.Newest()
+		i := checkpoint.Image{Name: checkpoint.Name{Run: 1, Generation: 1, Step: step}, Meta: s.Meta(), Data: s.Data()}
+		if err := dir.Write(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := r.Verification()
+	v.Verify() // nothing is held
+	commit(1)
+	commit(2)
+	v.Hold()
+	commit(3)
+	v.Verify()
+	v.Distrust()
+	all, err := dir.List()
+	if err != nil || len(all) != 2 || all[0].Step != 2 || !dir.Verified(all[0]) || !dir.Verified(all[1]) {
+		t.Errorf("left are %v (%v), want the verified ones of steps 2 and 1", all, err)
+	}
 }

@@ -25,7 +25,7 @@ import (
 
 // States of a checkpoint in the output.
 const (
-	unverified = "unverified" // its header is intact
+	unread     = "unread" // its header is intact
 	intact     = "intact"
 	partly     = "partly here" // what is here is intact
 	unfinished = "unfinished"
@@ -54,13 +54,15 @@ type entry struct {
 	Bytes   int64     `json:"bytes"` // on the disk, with its parts
 	Tensors int       `json:"tensors"`
 	Files   int       `json:"part_files"`
-	State   string    `json:"state"`
-	Reason  string    `json:"reason,omitempty"`
+	// Verified: its ranks have found since that none of them had computed wrongly before.
+	Verified bool   `json:"verified"`
+	State    string `json:"state"`
+	Reason   string `json:"reason,omitempty"`
 }
 
 func entryOf(d *checkpoint.Dir, n checkpoint.Name) entry {
 	info, err := d.Stat(n)
-	e := entry{Name: n, File: d.Path(n), Written: info.Written.UTC(), Bytes: info.Bytes, Tensors: len(info.Tensors) + len(info.Sharded), Files: info.Files, State: unverified}
+	e := entry{Name: n, File: d.Path(n), Written: info.Written.UTC(), Bytes: info.Bytes, Tensors: len(info.Tensors) + len(info.Sharded), Files: info.Files, Verified: info.Verified, State: unread}
 	if set, sharded := info.Set(); sharded && !d.Finished(set) {
 		e.State = unfinished
 	}
@@ -88,7 +90,7 @@ func refusal(err error) (state, reason string) {
 func list(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls FOLDER|JOB", Aliases: []string{"list"}, Short: "List checkpoints, the newest first", Args: command.Exactly("FOLDER|JOB"),
-		Long:    "Lists the checkpoints in a folder, by what their headers say: the data is not read, see verify. Unfinished are those of which a rank has not said that it wrote its parts.",
+		Long:    "Lists the checkpoints in a folder, by what their headers say: the data is not read, see verify. Unfinished are those of which a rank has not said that it wrote its parts. Verified are those of which the ranks have found later that none of them had computed wrongly before, where they compare what they compute (GradientAccumulator with witness).",
 		Example: command.Examples("regroup checkpoint ls /data/checkpoints", "regroup checkpoint ls mnist-7f3a -o json | jq '.[0].step'"),
 	}
 	form := command.Reading(cmd, command.Table, command.JSON, command.YAML, command.Name)
@@ -104,15 +106,19 @@ func list(env command.Env) *cobra.Command {
 
 func show(env command.Env, cmd *cobra.Command, form *command.Format, all []entry) error {
 	return command.Print(env, cmd, form, all, command.Columns[entry]{
-		Name: func(e entry) string { return e.File }, Header: strings.Fields("STEP GENERATION RUN WRITTEN SIZE TENSORS PARTS STATE"),
+		Name: func(e entry) string { return e.File }, Header: strings.Fields("STEP GENERATION RUN WRITTEN SIZE TENSORS PARTS VERIFIED STATE"),
 		Row: func(p screen.Palette, e entry) []string {
 			parts := "-"
 			if e.Files > 0 {
 				parts = english.Plural(e.Files, "file")
 			}
+			verified := "-"
+			if e.Verified {
+				verified = "yes"
+			}
 			r := []string{
 				strconv.FormatUint(e.Step, 10), strconv.FormatUint(e.Generation, 10), strconv.FormatUint(e.Run, 10),
-				env.Age(e.Written) + " ago", screen.Bytes(e.Bytes), strconv.Itoa(e.Tensors), parts, e.State,
+				env.Age(e.Written) + " ago", screen.Bytes(e.Bytes), strconv.Itoa(e.Tensors), parts, verified, e.State,
 			}
 			if e.Reason != "" {
 				r = append(r, p.Faint(e.Reason))
@@ -164,7 +170,7 @@ func verify(env command.Env) *cobra.Command {
 func prune(env command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "prune FOLDER|JOB", Short: "Remove the checkpoints for which there are enough newer ones", Args: command.Exactly("FOLDER|JOB"),
-		Long:    "Verifies the newest checkpoints in a folder until so many are whole and intact, then removes those that are older, with their parts, and prints their files. What is damaged, or has parts that are not in this folder, does not count, and stays if it is newer than those. A job that is running does the same with REGROUP_CHECKPOINT_KEEP.",
+		Long:    "Verifies the newest checkpoints in a folder until so many are whole and intact, then removes those that are older, with their parts, and prints their files. Besides the newest, it keeps verified ones before newer ones. What is damaged, or has parts that are not in this folder, does not count, and stays if it is newer than those. A job that is running does the same with REGROUP_CHECKPOINT_KEEP.",
 		Example: command.Examples("regroup checkpoint prune /data/checkpoints", "regroup checkpoint prune mnist-7f3a --keep 1"),
 	}
 	keep := cmd.Flags().Int("keep", 3, "how many to keep")

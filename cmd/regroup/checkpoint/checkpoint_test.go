@@ -71,7 +71,7 @@ func TestListAndVerify(t *testing.T) {
 	}
 	got := run(t, w, "checkpoint", "ls", path)
 	want := []string{
-		"STEP GENERATION RUN WRITTEN SIZE TENSORS PARTS STATE", "30 2 1 AGE 4 MiB 1 - unverified", "20 2 1 AGE 4 MiB 1 - unverified", "10 2 1 AGE 4 MiB 1 - unverified",
+		"STEP GENERATION RUN WRITTEN SIZE TENSORS PARTS VERIFIED STATE", "30 2 1 AGE 4 MiB 1 - - unread", "20 2 1 AGE 4 MiB 1 - - unread", "10 2 1 AGE 4 MiB 1 - - unread",
 	}
 	if got.Exit != 0 || fmt.Sprint(lines(got.Out)) != fmt.Sprint(want) {
 		t.Errorf("ls: exit %d\n%s%s", got.Exit, got.Out, got.Err)

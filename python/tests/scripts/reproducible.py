@@ -4,7 +4,7 @@ RECORDS is a folder in which each worker records the micro-batches that it has c
 likely it is to kill itself at each of several places of a step, in a generation of more than one. BACKEND is that of
 torch.distributed, or empty for none; TRAINING one of tests.trainings; with SHARDED=1 its model is dealt to the ranks,
 of four to two times two.
-WRONG is a slot whose losses, and gradients, are wrong from step 20 on; COMMIT_MODE is that of the state.
+WRONG is a slot whose losses, and gradients, are wrong when it was 25 steps in a generation of three; COMMIT_MODE is that of the state.
 """
 
 import os
@@ -36,6 +36,9 @@ def reach(_=None):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+first_steps = {}  # by generation
+
+
 def parts_of(model):
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(reach)
@@ -47,8 +50,15 @@ def parts_of(model):
 
 def changed(loss):
     """What the machine makes of a loss."""
-    wrong = os.environ.get("WRONG", "") == os.environ["REGROUP_SLOT"] and state.step >= 20
-    return loss * 1.001 if wrong else loss
+    if os.environ.get("WRONG") != os.environ["REGROUP_SLOT"] or hvd.size() < 3:
+        return loss
+    if regroup.generation() not in first_steps:
+        first_steps[regroup.generation()] = state.step
+    if state.step < first_steps[regroup.generation()] + 25:
+        return loss
+    if state.step == first_steps[regroup.generation()] + 25:
+        print(f"wrong from step {state.step} on", flush=True)
+    return loss * 1.001
 
 
 def build(fresh):
@@ -81,6 +91,11 @@ def weights():
 
 @hvd.elastic.run
 def train(state):
+    three = os.path.join(os.environ["RECORDS"], "three")
+    if hvd.size() == 3:
+        open(three, "w").close()
+    while "WRONG" in os.environ and not os.path.exists(three):
+        state.commit()  # which ends when the third has come
     while state.step < int(os.environ["STEPS"]):
         for m in state.gradients.micro_batches(state.step):
             reach()
@@ -94,7 +109,8 @@ def train(state):
         state.step += 1
         state.commit()
         reach()
-    print(f"ends size={hvd.size()} gen={regroup.generation()} hash={weights()}", flush=True)
+    # One write: several workers may write to one file.
+    print(f"ends size={hvd.size()} gen={regroup.generation()} hash={weights()}\n", end="", flush=True)
 
 
 train(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
@@ -112,13 +113,15 @@ class Inspection:
 
 
 def accuse(ranks: Ranks, verdict: Verdict, what: str) -> None:
-    """Ends those who have computed something else than the majority. The others wait for that, which is the loss of a
-    member."""
+    """Ends those who have computed something else than the majority, when all know it. The others wait for that, which is
+    the loss of a member."""
     if verdict.unknown:
         raise RegroupError(f"the ranks disagree on {what}, and no majority says who is right")
     wrong = sorted(verdict.always + verdict.once)
     if ranks.rank in wrong:
         permanent = ranks.rank in verdict.always
+        with suppress(Exception):  # it ends, whoever else is lost meanwhile
+            ranks.gather(torch.tensor([0]))
         raise SilentCorruptionError(
             f"rank {ranks.rank} has another result for {what} than {ranks.size - len(wrong)} others"
             + ("" if permanent else ", which it did not repeat"),
@@ -127,5 +130,6 @@ def accuse(ranks: Ranks, verdict: Verdict, what: str) -> None:
     if wrong:
         if verdict.always:
             distrust(ranks.rank == min(set(range(ranks.size)) - set(wrong)))
-        ranks.gather(torch.tensor([0]))
+        for _ in range(2):  # all know it; one of them has ended
+            ranks.gather(torch.tensor([0]))
         raise RegroupError(f"ranks {wrong} have another result for {what}, and go on")
