@@ -37,7 +37,7 @@ func TestTheWeightsAreThoseOfOneWorker(t *testing.T) {
 		var mu sync.Mutex
 		begun := sync.NewCond(&mu)
 		at := map[string]uint64{} // the step that each worker has begun
-		computed := 0
+		computed, ofStep := 0, map[string]map[uint64]int{"w0": {}, "w1": {}, "w2": {}, "late": {}}
 		var once [3]sync.Once
 		// die kills a worker in a step that the others have begun, so that they have the commit.
 		die := func(name string, step uint64, others ...string) {
@@ -53,10 +53,12 @@ func TestTheWeightsAreThoseOfOneWorker(t *testing.T) {
 		f.onMicro = func(name string, s *elastic.Session, m int) {
 			mu.Lock()
 			computed++
+			ofStep[name][s.Step()]++
+			second := ofStep[name][s.Step()] == 2
 			mu.Unlock()
 			switch {
-			case s.Step() == 17 && name == "w1" && m == 4: // the second of its three
-				once[0].Do(func() { die("w1", 17, "w0", "w2") })
+			case s.Step() >= 17 && s.Generation == 1 && name == "w1" && second:
+				once[0].Do(func() { die("w1", s.Step(), "w0", "w2") })
 			case s.Step() >= 60 && s.Generation == 3 && name == "w0" && m == 0: // rank 0
 				once[2].Do(func() { die("w0", s.Step(), "w2", "late") })
 			}
