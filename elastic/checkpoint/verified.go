@@ -25,11 +25,12 @@ func (d *Dir) Verified(n Name) bool {
 	return err == nil
 }
 
-// MarkVerified says that all commits up to one are right. It marks their checkpoints, if this Dir
-// has written one of the same run.
-func (d *Dir) MarkVerified(generation, step uint64) error {
+// MarkVerified says that all commits up to one are right: its run is of no account. It marks their
+// checkpoints, if this Dir has written one of the same run.
+func (d *Dir) MarkVerified(until Name) error {
 	err := d.eachWritten(func(n Name) error {
-		if n.Compare(Name{n.Run, generation, step}) > 0 || d.Verified(n) {
+		until.Run = n.Run
+		if n.Compare(until) > 0 || d.Verified(n) {
 			return nil
 		}
 		path := d.Path(n) + suffixVerified

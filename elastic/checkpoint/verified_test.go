@@ -31,7 +31,7 @@ func TestVerifiedOnesAreKept(t *testing.T) {
 	}
 	verify := func(step uint64) {
 		t.Helper()
-		if err := d.MarkVerified(2, step); err != nil {
+		if err := d.MarkVerified(Name{Generation: 2, Step: step}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,7 +37,7 @@ func (v *Verification) Hold() (ok bool) {
 func (v *Verification) Verify() {
 	s := v.r.store.verify()
 	if d := v.r.checkpoints; s != nil && d != nil {
-		if err := d.dir.MarkVerified(s.generation, s.step); err != nil {
+		if err := d.dir.MarkVerified(s.name()); err != nil {
 			d.log.Warn("a checkpoint is not marked", "err", err)
 		}
 	}
@@ -47,14 +47,13 @@ func (v *Verification) Verify() {
 // checkpoints of those after it. ok is false if there is none, and the newest commit stays what it
 // is.
 func (v *Verification) Distrust() (c Commit, ok bool) {
-	r, before := v.r, v.r.newest
+	r, until := v.r, v.r.newest.name()
 	s := r.store.distrust()
 	if s == nil {
 		return c, false
 	}
 	if d := r.checkpoints; d != nil {
-		until := checkpoint.Name{Generation: before.generation, Step: before.step}
-		if err := d.dir.Distrust(checkpoint.Name{Generation: s.generation, Step: s.step}, until); err != nil {
+		if err := d.dir.Distrust(s.name(), until); err != nil {
 			d.log.Error("checkpoints with wrong results are left", "err", err)
 		}
 	}
@@ -79,6 +78,11 @@ func overBound(all []inventory) (bound Commit, over bool) {
 		over = over || v.Origin == fromCommit && (Commit{v.Name.Generation, v.Name.Step}).Compare(bound) > 0
 	}
 	return bound, over
+}
+
+// name is that of a checkpoint of the commit, but for its run.
+func (s *Snapshot) name() checkpoint.Name {
+	return checkpoint.Name{Generation: s.generation, Step: s.step}
 }
 
 func (c *CommitStore) hold() bool {

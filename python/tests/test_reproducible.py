@@ -75,15 +75,16 @@ class FixedPoint(unittest.TestCase):
                 )
                 copies = torch.empty(n, dtype=dtype)
                 for part in parts:
-                    size = fixed_point.copy(copies, part)
-                    self.assertEqual(fixed_point.add(total, part, 40), size)
+                    additions = Additions(1)
+                    additions.copy(0, copies, part)
+                    self.assertEqual([(0, fixed_point.add(total, part, 40))], additions.finish())
                     self.assertTrue(torch.equal(part, copies))
                 fixed_point.mean(means, parts, [n], [40], 3)
                 fixed_point.mean(want, [total], [n], [40], 3)
                 self.assertTrue(torch.equal(means, want), (n, dtype))
 
     def test_additions(self):
-        """What waits is added in its order, and each gradient's magnitude is told once."""
+        """What waits is added in its order, and each gradient's magnitude is returned once."""
         dice, g = random.Random(6), torch.Generator().manual_seed(6)
         additions = Additions(4)
         for _ in range(30):

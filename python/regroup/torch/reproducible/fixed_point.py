@@ -81,7 +81,10 @@ def add(total: torch.Tensor, gradient: torch.Tensor, shift: int, first: bool = F
     """Adds a gradient to a total, int64 and flat, of as many elements; returns its magnitude. The first one takes the
     place of what was there."""
     if fast(gradient):
-        return _one(total, gradient, shift, lib.FIXED_FIRST if first else lib.FIXED_ADD)
+        how = lib.FIXED_FIRST if first else lib.FIXED_ADD
+        call = (lib.Fixed * 1)((total.data_ptr(), gradient.data_ptr(), gradient.numel(), shift, how))
+        lib.fixed_add(call, 1)
+        return call[0].largest
     if _fused(gradient):
         return _kernels().add(total, gradient, shift, first)
     integers = gradient.reshape(-1).to(torch.float64, copy=True).mul_(2.0**shift).round_().to(torch.int64)
@@ -91,16 +94,8 @@ def add(total: torch.Tensor, gradient: torch.Tensor, shift: int, first: bool = F
 
 def copy(to: torch.Tensor, gradient: torch.Tensor) -> Magnitude:
     """Copies a gradient to a flat tensor of its type; returns its magnitude."""
-    if fast(gradient):
-        return _one(to, gradient, 0, lib.FIXED_COPY)
     to.copy_(gradient.reshape(-1))
     return magnitude(gradient)
-
-
-def _one(to: torch.Tensor, gradient: torch.Tensor, shift: int, how: int) -> float:
-    call = (lib.Fixed * 1)((to.data_ptr(), gradient.data_ptr(), gradient.numel(), shift, how))
-    lib.fixed_add(call, 1)
-    return call[0].largest
 
 
 def mean(

@@ -56,10 +56,10 @@ class Inspection:
     def witnesses(self) -> List[Tuple[int, bool]]:
         """What this rank computes a second time, and whether watch must take its gradients: where all compute together,
         one with less to do than another computes something for nothing."""
-        count = Counter(d.witness for d in self._duties)
         mine = [(d.micro_batch, True) for d in self._duties if d.witness == self._ranks.rank]
         if self._together and self._duties:
-            mine += [(self._duties[0].micro_batch, False)] * (max(count.values()) - len(mine))
+            most = max(Counter(d.witness for d in self._duties).values())
+            mine += [(self._duties[0].micro_batch, False)] * (most - len(mine))
         return mine
 
     def watch(self, micro_batch: int) -> Checksum:
@@ -120,7 +120,7 @@ def accuse(ranks: Ranks, verdict: Verdict, what: str) -> None:
     wrong = sorted(verdict.always + verdict.once)
     if ranks.rank in wrong:
         permanent = ranks.rank in verdict.always
-        with suppress(Exception):  # it ends, whoever else is lost meanwhile
+        with suppress(Exception):  # it ends, even if another one is lost meanwhile
             ranks.gather(torch.tensor([0]))
         raise SilentCorruptionError(
             f"rank {ranks.rank} has another result for {what} than {ranks.size - len(wrong)} others"
