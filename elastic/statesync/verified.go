@@ -47,7 +47,11 @@ func (v *Verification) Verify() {
 // checkpoints of those after it. ok is false if there is none, and the newest commit stays what it
 // is.
 func (v *Verification) Distrust() (c Commit, ok bool) {
-	r, until := v.r, v.r.newest.name()
+	r := v.r
+	if r.newest == nil {
+		return c, false
+	}
+	until := r.newest.name()
 	s := r.store.distrust()
 	if s == nil {
 		return c, false

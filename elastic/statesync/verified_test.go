@@ -68,6 +68,9 @@ func TestWithoutAVerifiedCommit(t *testing.T) {
 	if g.replicas[0].Verification().Hold() {
 		t.Error("there is nothing to hold")
 	}
+	if _, ok := g.replicas[0].Verification().Distrust(); ok {
+		t.Error("there is nothing to return to")
+	}
 	g.all(1, 10, 100, 0, 1)
 	for _, r := range g.replicas {
 		r.Verification().Hold()
