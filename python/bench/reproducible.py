@@ -4,6 +4,7 @@ DistributedDataParallel, in turn, on one group of gloo.
     python bench/reproducible.py                      # two ranks, two micro-batches a step
     python bench/reproducible.py --micro-batches 3    # no multiple of the ranks
     python bench/reproducible.py --micro-batches 12 --witness 1 --samples 250
+    python bench/reproducible.py --micro-batches 12 --width 128 --layers 40 --norms   # many small parameters
 
 DistributedDataParallel accumulates with no_sync, as many micro-batches as the rank with most has here. The ratio is of
 the medians of both, by rounds of some steps each; the last line has the median of the rounds.
@@ -25,9 +26,12 @@ from torch.nn.parallel import DistributedDataParallel
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def model(width):
+def model(width, layers, norms):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 10))
+    net = nn.Sequential()
+    for _ in range(layers):
+        net.extend([nn.Linear(width, width), *([nn.LayerNorm(width)] if norms else []), nn.GELU()])
+    return net.append(nn.Linear(width, 10))
 
 
 def run(rank, options, port):
@@ -41,13 +45,14 @@ def run(rank, options, port):
     x = torch.randn(options.samples, options.width)
     y = torch.randint(10, (options.samples,))
 
-    plain, hooked = DistributedDataParallel(model(options.width)), DistributedDataParallel(model(options.width))
+    shape = options.width, options.layers, options.norms
+    plain, hooked = DistributedDataParallel(model(*shape)), DistributedDataParallel(model(*shape))
     hooked.register_comm_hook(None, allreduce_hook)
-    ours = model(options.width)
+    ours = model(*shape)
     accumulators = {"accumulator": GradientAccumulator(ours, total, seed=1)}
     nets = {"ddp": plain, "hook": hooked, "accumulator": ours}
     if options.witness:
-        watched = nets["with witness"] = model(options.width)
+        watched = nets["with witness"] = model(*shape)
         accumulators["with witness"] = GradientAccumulator(watched, total, seed=1, witness=options.witness)
     optimizers = {name: torch.optim.SGD(net.parameters(), lr=0.01) for name, net in nets.items()}
     made = dict.fromkeys(accumulators, 0)
@@ -81,8 +86,8 @@ def run(rank, options, port):
         for name in names:
             ratios[name].append(statistics.median(took[name]) / statistics.median(took["ddp"]))
     if rank == 0:
-        parameters = sum(p.numel() for p in ours.parameters())
-        print(f"{size} ranks, {total} micro-batches, {parameters / 1e6:.1f} million parameters", flush=True)
+        elements, tensors = sum(p.numel() for p in ours.parameters()), len(list(ours.parameters()))
+        print(f"{size} ranks, {total} micro-batches, {tensors} parameters of {elements / 1e6:.1f} million", flush=True)
         for name in names:
             ratio = f"{statistics.median(ratios[name]):.3f} of ddp ({min(ratios[name]):.3f} to {max(ratios[name]):.3f})"
             print(f"{name}: {1e3 * statistics.median(took[name]):.1f} ms a step, {ratio}", flush=True)
@@ -96,6 +101,8 @@ def main():
     parser.add_argument("--micro-batches", type=int, default=2, help="in a step, of all ranks")
     parser.add_argument("--witness", type=int, default=0, help="micro-batches of a step that two ranks compute")
     parser.add_argument("--width", type=int, default=512, help="of the model's layers")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--norms", action="store_true", help="each layer has a norm, with parameters of its own")
     parser.add_argument("--samples", type=int, default=512, help="of a micro-batch: how long a step is")
     parser.add_argument("--steps", type=int, default=20, help="in a round, of each kind")
     parser.add_argument("--rounds", type=int, default=5)

@@ -14,7 +14,7 @@ import torch
 from regroup import _library as lib
 from regroup.errors import InvalidArgumentError
 from regroup.torch.reproducible import fixed_point
-from regroup.torch.reproducible.additions import Additions
+from regroup.torch.reproducible.additions import Additions, Repeated
 from regroup.torch.reproducible.shares import Shares, cut, even, fastest
 
 from . import launch
@@ -77,7 +77,7 @@ class FixedPoint(unittest.TestCase):
                 for part in parts:
                     additions = Additions(1)
                     additions.copy(0, copies, part)
-                    self.assertEqual([(0, fixed_point.add(total, part, 40))], additions.finish())
+                    self.assertEqual(([0], [fixed_point.add(total, part, 40)]), additions.finish())
                     self.assertTrue(torch.equal(part, copies))
                 fixed_point.mean(means, parts, [n], [40], 3)
                 fixed_point.mean(want, [total], [n], [40], 3)
@@ -89,25 +89,58 @@ class FixedPoint(unittest.TestCase):
         additions = Additions(4)
         for _ in range(30):
             totals = {m: torch.full((50,), 9) for m in range(3)}
-            want, empty, sizes = {m: t.clone() for m, t in totals.items()}, set(totals), []
+            want, empty = {m: t.clone() for m, t in totals.items()}, set(totals)
+            members, sizes = [], []
             for _ in range(dice.randrange(1, 12)):
                 m = dice.randrange(3)
                 gradient = torch.randn(50, generator=g)
                 if dice.random() < 0.3:  # what the library does not add
                     gradient = gradient.double() if dice.random() < 0.5 else torch.randn(100, generator=g)[::2]
                 additions.add(m, totals[m], gradient, 40, m in empty)
-                sizes.append((m, fixed_point.add(want[m], gradient, 40, m in empty)))
+                members.append(m)
+                sizes.append(fixed_point.add(want[m], gradient, 40, m in empty))
                 empty.discard(m)
                 gradient = None  # what waits has its memory
-            self.assertEqual(sizes, additions.finish())
-            self.assertEqual([], additions.finish())
+            self.assertEqual((members, sizes), additions.finish())
+            self.assertEqual(([], []), additions.finish())
             self.assertEqual(0, additions.elements)
             for m, total in totals.items():
                 self.assertTrue(torch.equal(want[m], total))
             additions.add(0, totals[0], torch.ones(50), 40, False)
             additions.clear()
-            self.assertEqual([], additions.finish())
+            self.assertEqual(([], []), additions.finish())
             self.assertTrue(torch.equal(want[0], totals[0]))
+
+    def test_repeated_additions(self):
+        """They do what one does after the other, and leave the parameters without gradients."""
+        dice, g = random.Random(7), torch.Generator().manual_seed(7)
+        parameters = [torch.zeros(n, requires_grad=True) for n in (3, 40, 1, 17)]
+        members, shifts = [3, 1, 0], [40, 35, 38]
+        repeated = Repeated(members, parameters)
+        for copies in (False, True):
+            to = [
+                torch.full((parameters[m].numel(),), 9, dtype=torch.float32 if copies else torch.int64) for m in members
+            ]
+            want, empty = [t.clone() for t in to], {0, 1, 2}
+            repeated.prepare(to, shifts, copies)
+            for _ in range(10):
+                for p in parameters:
+                    p.grad = torch.randn(p.shape, generator=g)
+                gradients, first = repeated.gradients(), set(empty)
+                sizes = repeated.add(gradients, empty)
+                for i, m in enumerate(members):
+                    self.assertIsNone(parameters[m].grad)
+                    if copies:
+                        size = fixed_point.copy(want[i], gradients[i])
+                    else:
+                        size = fixed_point.add(want[i], gradients[i], shifts[i], m in first)
+                    self.assertEqual(size, sizes[i])
+                    self.assertTrue(torch.equal(want[i], to[i]), (copies, m))
+                self.assertEqual({2}, empty)
+                if dice.random() < 0.3:
+                    empty.add(dice.choice(members))
+            parameters[1].grad = None
+            self.assertIsNone(repeated.gradients())
 
     def test_one_that_is_refused(self):
         """Nothing is added then."""

@@ -368,18 +368,59 @@ def case_several_backward_passes():
             model(torch.tensor([1.0, 2.0])).backward()
             model(torch.tensor([10.0, float(m)])).backward()
         assert model.weight.grad.tolist() == [11.0, 4.5], (step, model.weight.grad)
-    model, passes = Given(2), []
-    changes = even(model, SIZE)
-    for step in range(5):  # the first pass of step 2 has begun to add up, or to send, what is not whole
-        passes.append(0)
-        for m in changes.micro_batches(step):
-            passes[-1] += 1
-            for _ in range(1 + (step > 1 and m == SIZE - 1)):
-                model(torch.tensor([1.0, float(m)])).backward()
-        more = step > 1
-        want = torch.tensor([1 + more / SIZE, (SIZE - 1) / 2 + more * (SIZE - 1) / SIZE])
-        assert torch.allclose(model.weight.grad, want, rtol=1e-6), (step, model.weight.grad, want)
-    assert passes[1:] == [1, 2, 1, 1], passes
+    for used in (True, False):
+        model, passes = Given(2), []
+        if used:
+            del model.unused
+        changes = even(model, SIZE)
+        for step in range(5):
+            passes.append(0)
+            for m in changes.micro_batches(step):
+                passes[-1] += 1
+                for _ in range(1 + (step > 1 and m == SIZE - 1)):
+                    model(torch.tensor([1.0, float(m)])).backward()
+            more = step > 1
+            want = torch.tensor([1 + more / SIZE, (SIZE - 1) / 2 + more * (SIZE - 1) / SIZE])
+            assert torch.allclose(model.weight.grad, want, rtol=1e-6), (step, model.weight.grad, want)
+        # The first pass of step 2 has begun to add up, or to send, what is not whole; unless it waits for another
+        # parameter's gradient.
+        assert passes[1:] == [1, 2 if used else 1, 1, 1], passes
+
+
+class Unordered(torch.nn.Module):
+    """Its layers are used in another order than they are declared in, and one of them not always."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.norm, self.first = torch.nn.Linear(8, 3), torch.nn.LayerNorm(8), torch.nn.Linear(4, 8)
+        self.sometimes = torch.nn.Linear(8, 8)
+
+    def forward(self, x, micro_batch):
+        x = self.norm(self.first(x))
+        return self.last(self.sometimes(x) if micro_batch % 2 else x)
+
+
+def case_gradients_that_are_taken_together():
+    """However many there are of them, and whenever they come, the result is the same."""
+    from unittest import mock
+
+    from regroup.torch.reproducible import replicated
+
+    results = []
+    for enough in (0, 20, 10**9):
+        for bucket in (64, 1 << 20):
+            torch.manual_seed(0)
+            model = Unordered()
+            with mock.patch.object(replicated, "ENOUGH", enough):
+                accumulator = GradientAccumulator(model, 6, bucket_bytes=bucket)
+                accumulator._clock = lambda: 0.0
+                for step in range(3):
+                    for m in accumulator.micro_batches(step):
+                        x = torch.randn(5, 4, generator=torch.Generator().manual_seed(10 * step + m))
+                        model(x, m).square().sum().backward()
+            assert all(p.grad is not None for p in model.parameters())
+            results.append(alike(repr([p.grad.tolist() for p in model.parameters()])))
+    assert len(set(results)) == 1, results
 
 
 def case_ddp_afterwards():

@@ -123,6 +123,7 @@ class GradientAccumulator:
         self._dealt, self._verified = DealtSteps(), VerifiedCommits()
         # Whether gradients come once in a micro-batch, on all ranks, so that they are whole then; None = not known.
         self._once: Optional[bool] = None
+        self._several = False  # a pass of this step has found that they do not
         self._completed: Optional[int] = None  # the last step whose gradients were complete
         self._saved: Optional[int] = None  # the last step whose state was saved
         self._begun: Any = None  # what state_dict was when the totals were begun
@@ -148,7 +149,7 @@ class GradientAccumulator:
             self._adding = self._sizes.shifts()
             todo, self._seconds = self._dealing.share(self._ranks), 0.0
             direct = self._once is True and self._ranks.direct and self._dealing.one_each(self._ranks)
-            self._totals.begin_pass(direct and self._adding is not None, self._adding)
+            self._totals.begin_pass(direct and self._adding is not None, self._adding, self._once is True)
             inspection = self._inspection if self._adding is not None else None
             if inspection is not None:
                 inspection.begin(step)
@@ -278,7 +279,7 @@ class GradientAccumulator:
         self._magnitudes = None
         begun = (self._completed, self._sizes.last)
         if step != self._dealing.step or begun != self._begun:
-            self._begun, self._sizes.found = begun, None
+            self._begun, self._sizes.found, self._several = begun, None, False
             self._dealing.begin(step)
             self._clear()
             self._buffers.begin()
@@ -287,7 +288,8 @@ class GradientAccumulator:
         self._inside = True
 
     def _agree(self) -> None:
-        """Agrees with a new generation on who computes what, and on the magnitudes that a pass has found."""
+        """Agrees with a new generation on who computes what, and on what a pass has found: magnitudes, and gradients that
+        do not come once."""
         agreement = self._dealing.agree(self._ranks)
         if agreement is None:
             return
@@ -296,11 +298,14 @@ class GradientAccumulator:
             self._clear()
         if agreement.passes == 0:
             return
-        none = [fixed_point.ABSENT] * len(self._parameters)
-        found = self._sizes.found if self._sizes.found is not None and agreement.keeps else none
-        most = torch.tensor(found, device=self._device)
+        found, several = [fixed_point.ABSENT] * len(self._parameters), False
+        if self._sizes.found is not None and agreement.keeps:
+            found, several = self._sizes.found, self._several
+        most = torch.tensor([*found, several], device=self._device)
         self._ranks.start_greatest(most).wait()
-        self._sizes.found = most.tolist()
+        *self._sizes.found, several = most.tolist()
+        if several:
+            self._several, self._once = True, False
 
     def _clear(self) -> None:
         self._totals.clear()
@@ -365,6 +370,7 @@ class GradientAccumulator:
         several, told = next(values) > 0, list(values)
         known = self._sizes.learned(magnitudes)
         assumed, self._once = self._once, not several and self._once is not False
+        self._several = self._several or several
         good = shifts is not None and not (several and assumed) and self._sizes.fit(magnitudes, shifts)
         if not good:
             self._sizes.found = known

@@ -1,8 +1,8 @@
-"""Additions: gradients that are added to totals, several in one call of the library."""
+"""Gradients that are added to totals, several in one call of the library."""
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -22,7 +22,8 @@ class Additions:
         self._most = most
         self._calls = (lib.Fixed * most)()
         self._waiting: List[Tuple[int, torch.Tensor, torch.Tensor]] = []  # whose gradient; its memory stays
-        self._sizes: List[Tuple[int, Magnitude]] = []  # of what was added
+        self._added: List[int] = []  # whose were added
+        self._sizes: List[Magnitude] = []  # of these
         self.elements = 0  #: that wait
 
     def add(self, member: int, total: torch.Tensor, gradient: torch.Tensor, shift: int, first: bool) -> None:
@@ -31,7 +32,8 @@ class Additions:
             self._wait(member, total, gradient, shift, lib.FIXED_FIRST if first else lib.FIXED_ADD)
         else:
             self._carry_out()  # the same total may wait
-            self._sizes.append((member, fixed_point.add(total, gradient, shift, first)))
+            self._added.append(member)
+            self._sizes.append(fixed_point.add(total, gradient, shift, first))
 
     def copy(self, member: int, to: torch.Tensor, gradient: torch.Tensor) -> None:
         """Copies the gradient of a member, as fixed_point.copy does it."""
@@ -39,17 +41,19 @@ class Additions:
             self._wait(member, to, gradient, 0, lib.FIXED_COPY)
         else:
             self._carry_out()
-            self._sizes.append((member, fixed_point.copy(to, gradient)))
+            self._added.append(member)
+            self._sizes.append(fixed_point.copy(to, gradient))
 
-    def finish(self) -> List[Tuple[int, Magnitude]]:
+    def finish(self) -> Tuple[List[int], List[Magnitude]]:
         """Does what waits. Returns the members whose gradients have come since it was called last, and their magnitudes."""
         self._carry_out()
-        sizes, self._sizes = self._sizes, []
-        return sizes
+        done, self._added, self._sizes = (self._added, self._sizes), [], []
+        return done
 
     def clear(self) -> None:
         """Forgets what waits."""
         self._waiting.clear()
+        self._added.clear()
         self._sizes.clear()
         self.elements = 0
 
@@ -64,6 +68,46 @@ class Additions:
     def _carry_out(self) -> None:
         if self._waiting:
             lib.fixed_add(self._calls, len(self._waiting))
-            self._sizes += [(member, call.largest) for (member, _, _), call in zip(self._waiting, self._calls)]
+            self._added += [member for member, _, _ in self._waiting]
+            self._sizes += [call.largest for _, call in zip(self._waiting, self._calls)]
             self._waiting.clear()
             self.elements = 0
+
+
+class Repeated:
+    """The gradients of some parameters, which are added to the same totals in each micro-batch, in one call; or copied."""
+
+    def __init__(self, members: List[int], parameters: Sequence[torch.Tensor]):
+        self.members, self._parameters = members, [parameters[i] for i in members]
+        self._calls = (lib.Fixed * len(members))()
+        self._how = lib.FIXED_ADD
+
+    def prepare(self, to: List[torch.Tensor], shifts: List[int], copies: bool) -> None:
+        """Says where they are added, at which shifts, or copied. The caller keeps the memory."""
+        self._how = lib.FIXED_COPY if copies else lib.FIXED_ADD
+        for call, tensor, shift in zip(self._calls, to, shifts):
+            call.to, call.len, call.shift, call.how = tensor.data_ptr(), tensor.numel(), shift, self._how
+
+    def gradients(self) -> Optional[List[torch.Tensor]]:
+        """The gradients; None if a parameter has none."""
+        found = [p.grad for p in self._parameters]
+        return None if any(g is None for g in found) else found
+
+    def add(self, gradients: List[torch.Tensor], empty: Set[int]) -> List[Magnitude]:
+        """Adds the gradients of all, which the parameters have no longer; the library can add them. Those of empty take the
+        place of what was there, and are empty no more. Returns their magnitudes."""
+        for call, parameter, gradient in zip(self._calls, self._parameters, gradients):
+            call.values, parameter.grad = gradient.data_ptr(), None
+        first = not empty.isdisjoint(self.members)
+        if first and self._how == lib.FIXED_ADD:
+            self._replace(empty)
+        lib.fixed_add(self._calls, len(self._calls))
+        if first:
+            self._replace(set())
+            empty.difference_update(self.members)
+        return [call.largest for call in self._calls]
+
+    def _replace(self, members: Set[int]) -> None:
+        """Has those of these members replaced, and of no others."""
+        for call, member in zip(self._calls, self.members):
+            call.how = lib.FIXED_FIRST if member in members else self._how

@@ -85,7 +85,7 @@ def _start(group: Any, bucket: dist.GradBucket) -> _Started:
     copies = Additions(len(parts))
     for i, (at, g) in enumerate(zip(parts, gradients)):
         copies.copy(i, own[at], g)
-    largest = fixed_point.joined([size for _, size in copies.finish()], buffer.device)
+    largest = fixed_point.joined(copies.finish()[1], buffer.device)
     direct.start()
     greatest = dist.all_reduce(largest, dist.ReduceOp.MAX, group, async_op=True)
     return _Started(group, direct, parts, largest, greatest, torch.futures.Future())

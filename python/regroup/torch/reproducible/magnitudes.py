@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -19,7 +19,8 @@ class Magnitudes:
         self.last: Optional[List[float]] = None  #: by parameter, before this step
         self.found: Optional[List[float]] = None  #: in a pass of this step whose totals were no use
         self._now: Dict[int, Magnitude] = {}  # in this step, on this rank
-        self._here: List[Tuple[int, Magnitude]] = []  # those that have come since begin
+        self._here: List[Tuple[Sequence[int], Sequence[Magnitude]]] = []  # those that have come since begin
+        self._larger: Callable = max if device.type == "cpu" else fixed_point.larger
 
     def clear(self) -> None:
         """Forgets those of this step on this rank."""
@@ -29,9 +30,10 @@ class Magnitudes:
         """Begins with what comes of a micro-batch."""
         self._here = []
 
-    def arrived(self, member: int, size: Magnitude) -> None:
-        """Takes that of a parameter's gradient."""
-        self._here.append((member, size))
+    def arrived(self, members: Sequence[int], sizes: Sequence[Magnitude]) -> None:
+        """Takes those of parameters' gradients."""
+        if members:
+            self._here.append((members, sizes))
 
     def any(self) -> bool:
         """Whether one has come of the micro-batch."""
@@ -39,13 +41,14 @@ class Magnitudes:
 
     def finite(self) -> bool:
         """Whether all gradients of the micro-batch are finite."""
-        return bool(torch.isfinite(fixed_point.joined([size for _, size in self._here], self._device)).all())
+        sizes = [size for _, some in self._here for size in some]
+        return bool(torch.isfinite(fixed_point.joined(sizes, self._device)).all())
 
     def keep(self) -> None:
         """Says that the micro-batch counts."""
-        for member, size in self._here:
-            before = self._now.get(member)
-            self._now[member] = size if before is None else fixed_point.larger(before, size)
+        for members, sizes in self._here:
+            before = map(self._now.get, members, sizes)  # read one by one: a member may be there twice
+            self._now.update(zip(members, map(self._larger, before, sizes)))
 
     def shifts(self) -> Optional[List[int]]:
         """The shift of each parameter; None if its magnitude is not known yet."""

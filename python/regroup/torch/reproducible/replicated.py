@@ -9,8 +9,9 @@ import torch
 
 from ...errors import InvalidArgumentError
 from . import fixed_point
-from .additions import Additions
+from .additions import Additions, Repeated
 from .exchange import parts_within
+from .fixed_point import Magnitude
 from .ranks import Ranks
 
 #: Bytes of totals that make a bucket: so much is summed up at once, while the next one is computed. The first bucket is
@@ -18,7 +19,21 @@ from .ranks import Ranks
 BUCKET_BYTES, FIRST_BYTES = 16 << 20, 1 << 20
 
 #: Elements of gradients that are added at once, if they have not to be added before: 1 MiB, which stays in a cache.
-_ENOUGH = 1 << 18
+ENOUGH = 1 << 18
+
+
+def _groups(members: Sequence[int], parameters: Sequence[torch.Tensor]) -> Iterator[List[int]]:
+    """The members of a bucket, in their order, as many as it takes to have enough elements."""
+    group: List[int] = []
+    elements = 0
+    for i in members:
+        group.append(i)
+        elements += parameters[i].numel()
+        if elements >= ENOUGH:
+            yield group
+            group, elements = [], 0
+    if group:
+        yield group
 
 
 def _split(parameters: Sequence[torch.Tensor], bucket_bytes: int) -> Iterator[List[int]]:
@@ -54,11 +69,15 @@ class _Bucket:
         self._memory: Dict[torch.dtype, torch.Tensor] = {}  # of totals, and of gradients
         self._parts: Dict[int, torch.Tensor] = {}  # of what is used of that, by member
         self._empty = set(members)  # whose memory is to be overwritten
+        #: As many members as it takes to have enough elements, in their order.
+        self.groups = [Repeated(g, parameters) for g in _groups(members, parameters)]
         self.missing = set(members)
         self.started = False
         self._exchange: Any = None
         self._of: Any = None  # whose it is
+        self._shapes = {i: parameters[i].shape for i in members}
         self._whole = torch.empty(0)
+        self._means: Dict[int, torch.Tensor] = {}  # the parts of it
 
     def _own(self) -> torch.Tensor:
         """The totals of this rank; or its gradients."""
@@ -69,12 +88,13 @@ class _Bucket:
 
     def begin(self, direct: bool, shifts: Optional[List[int]]) -> None:
         """Begins a pass, or goes on with one whose gradients are no longer sent as they are."""
-        if self._parts and self._direct == direct:
-            return
-        before, self._direct = self._parts, direct
-        self._parts = {member: self._own()[at] for member, at in self._at.items()}
-        for member in set(before) - self._empty if shifts is not None and not direct else ():
-            fixed_point.add(self._parts[member], before[member], shifts[member], first=True)
+        if not self._parts or self._direct != direct:
+            before, self._direct = self._parts, direct
+            self._parts = {member: self._own()[at] for member, at in self._at.items()}
+            for member in set(before) - self._empty if shifts is not None and not direct else ():
+                fixed_point.add(self._parts[member], before[member], shifts[member], first=True)
+        for group in self.groups if shifts is not None else ():
+            group.prepare([self._parts[i] for i in group.members], [shifts[i] for i in group.members], direct)
 
     def clear(self) -> None:
         """Forgets what was added."""
@@ -89,6 +109,10 @@ class _Bucket:
             additions.copy(member, own, gradient)
         else:
             additions.add(member, own, gradient, shift, first)
+
+    def add_all(self, group: Repeated, gradients: List[torch.Tensor]) -> List[Magnitude]:
+        """Adds the gradients of one of the groups; returns their magnitudes."""
+        return group.add(gradients, self._empty)
 
     def forget(self, members: Iterable[int]) -> None:
         """Forgets gradients that would have been sent as they are."""
@@ -118,18 +142,34 @@ class _Bucket:
 
     def finish(self) -> None:
         """Waits for the means of all ranks."""
-        self._whole, self.started = self._exchange.whole(), False
+        whole, self.started = self._exchange.whole(), False
+        if whole is not self._whole:
+            self._whole = whole
+            self._means = {member: whole[at].view(self._shapes[member]) for member, at in self._at.items()}
 
     def mean(self, member: int) -> torch.Tensor:
-        """The mean over all ranks' micro-batches. The next step has its memory."""
-        return self._whole[self._at[member]]
+        """The mean over all ranks' micro-batches, in the form of the parameter. The next step has its memory."""
+        return self._means[member]
+
+
+def _caller(method: Callable, *of: Any) -> Callable:
+    """A hook that calls a method. Python does not see that a parameter has its hooks: with a reference to the method's
+    object both would stay for good."""
+    reference = weakref.WeakMethod(method)
+
+    def accumulated(_: torch.Tensor) -> None:
+        called = reference()
+        if called is not None:
+            called(*of)
+
+    return accumulated
 
 
 class ReplicatedTotals:
     """int64 totals of the gradients of parameters that each rank has, in buckets that are summed up in the order in
     which a backward pass makes their gradients: from the last parameter to the first.
 
-    arrived is called with the number of a parameter and the magnitude of its gradient. There are at most most ranks.
+    arrived is called with the numbers of parameters and the magnitudes of their gradients. There are at most most ranks.
     """
 
     def __init__(
@@ -152,8 +192,8 @@ class ReplicatedTotals:
         for members in _split(parameters, bucket_bytes):
             self._buckets.append(_Bucket(members, parameters, most))
             self._of.update((i, self._buckets[-1]) for i in members)
-        for i, p in enumerate(parameters):
-            p.register_post_accumulate_grad_hook(self._hook(i))
+        self._hooks: List[Any] = []
+        self._together: Optional[bool] = None  # whether the hooks are of groups; None = there are none
 
     def clear(self) -> None:
         """Forgets what was added."""
@@ -162,10 +202,12 @@ class ReplicatedTotals:
         for bucket in self._buckets:
             bucket.clear()
 
-    def begin_pass(self, direct: bool, shifts: Optional[List[int]]) -> None:
-        """Begins a pass over the step's micro-batches. If it is direct each rank has one of them, and its gradients come
-        once."""
+    def begin_pass(self, direct: bool, shifts: Optional[List[int]], once: bool) -> None:
+        """Begins a pass over the step's micro-batches. If gradients come once in each, several are taken together; if it
+        is direct, too, each rank has one micro-batch."""
         self.several, self._direct = False, direct
+        if self._together != once:
+            self._hook(once)
         for bucket in self._buckets:
             bucket.begin(direct, shifts)
 
@@ -182,7 +224,10 @@ class ReplicatedTotals:
                 bucket.missing = set(bucket.members)
 
     def end(self) -> None:
-        """Ends a micro-batch."""
+        """Ends a micro-batch. No sum is started: that may fail when the micro-batch is complete, and start does it."""
+        self._ranks = None
+        if self._together and any(p.grad is not None for p in self._parameters):
+            self._take_rest()
         self._finish_additions()
         self._came.clear()
         if self._shifts is not None:
@@ -205,18 +250,64 @@ class ReplicatedTotals:
         for bucket in self._buckets:
             bucket.interrupted()
 
-    def _hook(self, member: int) -> Callable:
-        # Python does not see that a parameter has its hooks: with a reference both would stay for good.
-        reference = weakref.ref(self)
+    def _hook(self, together: bool) -> None:
+        """Has gradients taken as they come; or together, when all of a group have come. Python takes longer to be called
+        in the middle of a backward pass than for a dozen gradients, so it is called with one of the last two of a group
+        in the order of their buckets: of a layer's weight and bias either one may be the last."""
+        for hook in self._hooks:
+            hook.remove()
+        takers: Dict[int, Any] = {i: (self._add, i) for i in range(len(self._parameters))}
+        if together:
+            takers = {
+                i: (self._add_groups, b, k)
+                for b in self._buckets
+                for k, group in enumerate(b.groups)
+                for i in group.members[-2:]
+            }
+        self._hooks = [
+            self._parameters[i].register_post_accumulate_grad_hook(_caller(*taker)) for i, taker in takers.items()
+        ]
+        self._together = together
 
-        def accumulated(parameter: torch.Tensor) -> None:
-            totals = reference()
-            if totals is not None and totals._open:
-                totals._add(member, parameter)
+    def _take_rest(self) -> None:
+        """Takes what came later than expected."""
+        for bucket in self._buckets:
+            for group in bucket.groups:
+                self._add_group(bucket, group)
+        for member, parameter in enumerate(self._parameters):
+            if parameter.grad is not None:
+                self._add(member)
 
-        return accumulated
+    def _add_groups(self, bucket: _Bucket, number: int) -> None:
+        """Takes the gradients of a group, and those before it that were not complete when they should have been."""
+        for i, group in enumerate(bucket.groups[: number + 1] if self._open else ()):
+            if i == number or group.members[0] not in self._came:
+                self._add_group(bucket, group)
 
-    def _add(self, member: int, parameter: torch.Tensor) -> None:
+    def _add_group(self, bucket: _Bucket, group: Repeated) -> None:
+        """Takes the gradients of a group if all have come."""
+        gradients = group.gradients()
+        if gradients is None:
+            return
+        first = self._shifts is not None and not self._skips and self._came.keys().isdisjoint(group.members)
+        if not first or not all(map(fixed_point.fast, gradients)):
+            for member in group.members:
+                self._add(member)
+            return
+        if self.seen is not None:
+            for member, gradient in zip(group.members, gradients):
+                self.seen(member, gradient)
+        self._came.update(dict.fromkeys(group.members, 1))
+        self._arrived(group.members, bucket.add_all(group, gradients))
+        if self._ranks is not None:
+            bucket.missing.difference_update(group.members)
+            self._start_whole(self._ranks)
+
+    def _add(self, member: int) -> None:
+        """Takes the gradient of one parameter."""
+        if not self._open:
+            return
+        parameter = self._parameters[member]
         gradient, parameter.grad = parameter.grad, None
         if gradient.layout is not torch.strided:
             raise InvalidArgumentError(f"the gradient of {self._names[member]} is sparse: make it dense (sparse=False)")
@@ -229,19 +320,22 @@ class ReplicatedTotals:
             self.several = True
             void = self._direct or bucket.started  # then so is the pass
         if self._shifts is None or void or times < skips:
-            self._arrived(member, fixed_point.magnitude(gradient))
+            self._arrived([member], [fixed_point.magnitude(gradient)])
         else:
             bucket.add(self._additions, member, gradient, self._shifts[member])
-            if self._additions.elements >= _ENOUGH:
+            if self._additions.elements >= ENOUGH:
                 self._finish_additions()
         if self._ranks is not None:
             bucket.missing.discard(member)
-            while self._next < len(self._buckets) and not self._buckets[self._next].missing:
-                self._start(self._ranks)
+            self._start_whole(self._ranks)
 
     def _finish_additions(self) -> None:
-        for member, size in self._additions.finish():
-            self._arrived(member, size)
+        self._arrived(*self._additions.finish())
+
+    def _start_whole(self, ranks: Ranks) -> None:
+        """Starts the sums of the buckets that have all of this rank, up to the first that has not."""
+        while self._next < len(self._buckets) and not self._buckets[self._next].missing:
+            self._start(ranks)
 
     def _start(self, ranks: Ranks) -> None:
         self._finish_additions()
@@ -263,7 +357,7 @@ class ReplicatedTotals:
 
     def mean(self, member: int) -> torch.Tensor:
         """The mean over all ranks' micro-batches, in the form of the parameter."""
-        return self._of[member].mean(member).view(self._parameters[member].shape)
+        return self._of[member].mean(member)
 
     def counts(self, member: int) -> bool:
         """Whether this rank's part of a parameter is to be counted: it is all of it."""

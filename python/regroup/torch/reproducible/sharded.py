@@ -57,7 +57,7 @@ class _Group:
 class ShardedTotals:
     """int64 totals of this rank's parts of the gradients.
 
-    arrived is called with the number of a parameter and the magnitude of its gradient on this rank.
+    arrived is called with the numbers of parameters and the magnitudes of their gradients on this rank.
     """
 
     def __init__(self, model: torch.nn.Module, parameters: Sequence[torch.Tensor], names: List[str], arrived: Callable):
@@ -95,8 +95,8 @@ class ShardedTotals:
         for group in self._groups:
             group.own.zero_()
 
-    def begin_pass(self, direct: bool, shifts: Optional[List[int]]) -> None:
-        """Does nothing: a pass of replicas may be direct."""
+    def begin_pass(self, direct: bool, shifts: Optional[List[int]], once: bool) -> None:
+        """Does nothing: what of it matters is for replicas."""
 
     def begin(self, shifts: Optional[List[int]], counts: bool) -> None:
         """Begins a micro-batch. One that does not count is computed because others compute one, in whose collective
@@ -134,15 +134,14 @@ class ShardedTotals:
         if self.seen is not None:
             self.seen(part.member, gradient)
         if self._shifts is None or not self._counts:
-            self._arrived(part.member, fixed_point.magnitude(gradient))
+            self._arrived([part.member], [fixed_point.magnitude(gradient)])
         else:
             gradient = gradient.contiguous()
             total = total[: gradient.numel()]
             self._additions.add(part.member, total, gradient, self._shifts[part.member], first=False)
 
     def _finish_additions(self) -> None:
-        for member, size in self._additions.finish():
-            self._arrived(member, size)
+        self._arrived(*self._additions.finish())
 
     def reduce_scatter(self, group: _Group, output: torch.Tensor, given: torch.Tensor, ranks: Any) -> None:
         """Adds a group's gradients of one micro-batch of each rank to the totals. given has, for each rank, its part
