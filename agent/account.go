@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/regroup-io/regroup/agent/errorfile"
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/errcode"
+	"github.com/regroup-io/regroup/internal/errorreport"
 )
 
 // account returns who the workers of a job run as: the job's user (processes.user), else the
@@ -130,8 +130,8 @@ func (a *Agent) prepare(env map[string]string, who *worker.Account) error {
 		return errcode.Errorf(errcode.Internal, "agent: a socket for user %s: %w", who.Name, err)
 	}
 	env["REGROUP_SOCKET"] = socket
-	if id := env[worker.EnvIncarnation]; env[errorfile.Env] != "" {
-		env[errorfile.Env] = errorDir + "/" + id + ".json"
+	if id := env[worker.EnvIncarnation]; env[errorreport.Env] != "" {
+		env[errorreport.Env] = errorDir + "/" + id + ".json"
 	}
 	return nil
 }

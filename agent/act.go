@@ -17,6 +17,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/ident"
 	"github.com/regroup-io/regroup/events/output"
+	"github.com/regroup-io/regroup/internal/errorreport"
 	"github.com/regroup-io/regroup/internal/spawn"
 	"github.com/regroup-io/regroup/internal/workerprotocol"
 )
@@ -129,7 +130,7 @@ func (a *Agent) fromDriver(s worker.StartProcess, kept string) func(worker.Input
 			if len(s.Secrets) > 0 {
 				hide = func(text string) string { return a.opt.Driver.Conceal(s.Worker, text) }
 			}
-			file := s.Env[errorfile.Env]
+			file := s.Env[errorreport.Env]
 			if err := errorfile.Keep(file, kept, s.Account, hide); err != nil {
 				a.opt.Logger.Warn("an error file is not kept as it should be", "node", a.opt.Node, "job", s.Job, "file", kept, "reason", err)
 			}
@@ -153,12 +154,12 @@ func (a *Agent) fromDriver(s worker.StartProcess, kept string) func(worker.Input
 // agent's own user writes it there.
 func (a *Agent) placeErrorFile(s worker.StartProcess) string {
 	w := a.snapshot.Load().workers[s.Worker]
-	if a.opt.ErrorFile == nil || s.Env[errorfile.Env] == "" || w.Generation == 0 {
+	if a.opt.ErrorFile == nil || s.Env[errorreport.Env] == "" || w.Generation == 0 {
 		return "" // its local rank is not known before it has joined
 	}
 	kept := a.opt.ErrorFile(w.LocalRank, w.Generation)
 	if kept != "" && !another(s.Account) {
-		s.Env[errorfile.Env] = kept
+		s.Env[errorreport.Env] = kept
 	}
 	return kept
 }

@@ -23,9 +23,6 @@ import (
 	"github.com/regroup-io/regroup/internal/readfile"
 )
 
-// Env is torch's name of the variable with the path of a worker's error file.
-const Env = "TORCHELASTIC_ERROR_FILE"
-
 // read reads an error file. It accepts both forms that torch writes: message as text, or as an
 // object with the text and the traceback, from which the exception is made. The program controls
 // the path, so the file may be anything: the worker's user must own it, it must have no second hard

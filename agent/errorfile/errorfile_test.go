@@ -11,6 +11,7 @@ import (
 	"github.com/regroup-io/regroup/agent/worker"
 	"github.com/regroup-io/regroup/events/limits"
 	"github.com/regroup-io/regroup/events/tables"
+	"github.com/regroup-io/regroup/internal/errorreport"
 )
 
 // TestErrorFile: whatever a program puts in place of torch's error file is described, and must not
@@ -87,6 +88,26 @@ func TestRecorded(t *testing.T) {
 	}
 	if len(x.Lines) != 1 || x.Lines[0] != "RuntimeError: batch 5 is broken" {
 		t.Errorf("lines %q", x.Lines)
+	}
+}
+
+// TestRaisedInGo: what a program in Go leaves says where it has called Regroup, and which kind of
+// error it was.
+func TestRaisedInGo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "error.json")
+	t.Setenv(errorreport.Env, path)
+	if err := errorreport.Raised("reproducible.SilentCorruptionError", "rank 1 has another state\nthan 2 others"); err != nil {
+		t.Fatal(err)
+	}
+	x := worker.ProcessExited{ExitCode: 1}
+	Record(&x, path, path, nil, "", time.Now())
+	e := x.Exception
+	if !e.SilentCorruption() || e.Message != "rank 1 has another state than 2 others" || filepath.Base(e.File) != "errorfile_test.go" || !strings.HasSuffix(e.Function, ".TestRaisedInGo") || e.Line == 0 {
+		t.Errorf("got %+v", e)
+	}
+	t.Setenv(errorreport.Env, filepath.Join(t.TempDir(), "no", "folder"))
+	if err := errorreport.Raised("x", "y"); err == nil || !strings.Contains(err.Error(), "the error file was not written") {
+		t.Errorf("without its folder: %v", err)
 	}
 }
 

@@ -44,6 +44,9 @@ type Accumulator struct {
 	took    float64          // seconds for one micro-batch of this pass, as far as this rank has computed it
 	seed    maphash.Seed
 	sums    []int64
+
+	witness    int // micro-batches of a step that two ranks compute
+	inspection     // of this pass
 }
 
 // point is where a step begins. Totals count if the state has returned to it: it is the same there,
@@ -97,6 +100,8 @@ func (a *Accumulator) Average(ctx context.Context, s *elastic.Session, b samples
 		return errors.New("reproducible: the batch is not of Session.NextMicro")
 	case count == 0:
 		return errors.New("reproducible: the batch has no samples")
+	case a.witness < 0:
+		return fmt.Errorf("reproducible: %d micro-batches of a step are to have a witness, want 0 or more", a.witness)
 	case count > maxSummands:
 		return fmt.Errorf("reproducible: %d micro-batches in a step, at most %d", count, maxSummands)
 	}
@@ -105,7 +110,11 @@ func (a *Accumulator) Average(ctx context.Context, s *elastic.Session, b samples
 	}
 	for {
 		shifts := a.shifts(b)
+		a.inspect(s, b, shifts)
 		if err := a.compute(ctx, s, b, shifts, grads, f); err != nil {
+			return err
+		}
+		if err := a.attest(ctx, s, b, grads, f); err != nil {
 			return err
 		}
 		greatest, fit, err := a.measure(ctx, s, b, shifts)
@@ -114,6 +123,9 @@ func (a *Accumulator) Average(ctx context.Context, s *elastic.Session, b samples
 		}
 		if !fit {
 			continue
+		}
+		if err := a.settle(ctx, s, b, grads, f); err != nil {
+			return err
 		}
 		if err := a.sum(ctx, s, b, shifts, greatest, grads); err != nil {
 			return err
@@ -238,10 +250,11 @@ func (a *Accumulator) compute(ctx context.Context, s *elastic.Session, b samples
 		if err := a.prove(m, shifts == nil, grads); err != nil {
 			return err
 		}
+		a.computed(m, grads)
 		if len(indices) < b.MicroSize() {
 			scale(grads, float64(len(indices))/float64(b.MicroSize()))
 		}
-		a.add(shifts, grads)
+		a.added(m, a.add(shifts, grads))
 		a.dealing.done[m], a.indices = true, append(a.indices, indices...)
 		computed++
 	}
@@ -265,8 +278,8 @@ func (a *Accumulator) prove(m int, finds bool, grads []float32) error {
 	return nil
 }
 
-// add adds the gradient of a micro-batch.
-func (a *Accumulator) add(shifts []int, grads []float32) {
+// add adds the gradient of a micro-batch, and returns its magnitude.
+func (a *Accumulator) add(shifts []int, grads []float32) (greatest float32) {
 	total := a.total
 	for i, n := range a.sizes {
 		var most float32
@@ -275,9 +288,10 @@ func (a *Accumulator) add(shifts []int, grads []float32) {
 		} else {
 			most = add(total[:n], grads[:n], shifts[i])
 		}
-		a.now[i] = max(a.now[i], most)
+		a.now[i], greatest = max(a.now[i], most), max(greatest, most)
 		grads, total = grads[n:], total[n:]
 	}
+	return greatest
 }
 
 // measure finds the greatest magnitude of each part, infinite if an element is not finite, and how

@@ -10,13 +10,22 @@ import (
 	"strings"
 
 	"github.com/regroup-io/regroup/elastic"
+	"github.com/regroup-io/regroup/internal/errorreport"
 )
 
 // maxTensors is how many hashes there may be in a report.
 const maxTensors = 256
 
-// ErrCorrupt is the error of a rank whose state is another one than that of most ranks.
+// ErrCorrupt is the error of a rank whose state, or result, is another one than that of most ranks.
+// In a job of Regroup it is the cause of the incident, and the slot of the worker is in quarantine.
 var ErrCorrupt = errors.New("silent corruption")
+
+// corrupt returns an ErrCorrupt, and leaves it for the agent to read when the worker has ended.
+func corrupt(format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	err := fmt.Errorf("reproducible: %w: %s", ErrCorrupt, text)
+	return errors.Join(err, errorreport.Raised("reproducible.SilentCorruptionError", text))
+}
 
 // CheckState compares the state of the training on all ranks, reports its hash to the job, and
 // returns it: 32 hexadecimal digits, the same for equal tensors with equal names. The job shows it,
@@ -58,18 +67,22 @@ func digest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
 // judge compares the hashes of the ranks.
 func judge(all [][]byte, rank int, step uint64) error {
-	count := map[string]int{}
-	for _, h := range all {
-		count[string(h)]++
+	hashes := make([]string, len(all))
+	for r, h := range all {
+		hashes[r] = string(h)
 	}
-	mine := count[string(all[rank])]
-	for _, n := range count {
-		switch most := 2*n > len(all); {
-		case most && n == mine:
-			return nil
-		case most:
-			return fmt.Errorf("reproducible: %w: rank %d has another state after step %d than %d others", ErrCorrupt, rank, step, n)
+	right, ok := majority(hashes)
+	switch {
+	case !ok:
+		return fmt.Errorf("reproducible: the ranks disagree on the state after step %d, and no majority says who is right", step)
+	case hashes[rank] == right:
+		return nil
+	}
+	others := 0
+	for _, h := range hashes {
+		if h == right {
+			others++
 		}
 	}
-	return fmt.Errorf("reproducible: the ranks disagree on the state after step %d, and no majority says who is right", step)
+	return corrupt("rank %d has another state after step %d than %d others", rank, step, others)
 }

@@ -43,7 +43,7 @@
 // one within Session.CommitLive takes nothing back.
 //
 // CheckState finds a rank whose state is not that of the others, and has `regroup verify` compare
-// two trainings. What this package does not do: give slow ranks less, have a second rank compute a
-// micro-batch, or leave the parts of a gradient with different ranks. Package
-// regroup.torch.reproducible for Python does.
+// two trainings; Accumulator.Witness finds one whose gradients are wrong. What this package does
+// not do: go back to a commit from before a rank was wrong, or leave the parts of a gradient with
+// different ranks. Package regroup.torch.reproducible for Python does.
 package reproducible

@@ -27,6 +27,8 @@ type program struct {
 	samples, global, micro, epochs int
 	every                          int  // steps between commits
 	live                           bool // commits copy nothing
+	witness                        int
+	fails                          func(error) bool // the errors that a worker may end with; nil = none
 	// gradient changes that of a micro-batch; nil = not.
 	gradient func(w *worker, step uint64, m int, indices []int, mean []float32)
 	// pace is how many seconds a worker seems to take for a micro-batch; nil = it is not known.
@@ -79,6 +81,7 @@ func newWorker(p *program, name string) *worker {
 	w.state.Live("velocity")
 	w.gradients = New(w.state, "gradients", weightsOf, biasOf, 1)
 	w.gradients.clock = func() float64 { return w.spent }
+	w.gradients.Witness(p.witness)
 	return w
 }
 
@@ -237,6 +240,7 @@ func (f *fleet) run() (completed []*worker) {
 			if err := samples.CheckLedger(w.state.Ledger()); err != nil {
 				f.t.Errorf("%s: %v", w.name, err)
 			}
+		case f.program.fails != nil && f.program.fails(w.err):
 		case !errors.Is(w.err, elastictest.ErrKilled) && !errors.Is(w.err, elastic.ErrUnfinished):
 			f.t.Errorf("%s: %v", w.name, w.err)
 		}

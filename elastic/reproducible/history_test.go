@@ -80,6 +80,9 @@ func newHistory(seed uint64) *history {
 			return 1 + float64((step/2*7+uint64(w.name[1])*5)%9)
 		}
 	}
+	if rng.IntN(3) == 0 {
+		h.program.witness = 1 + rng.IntN(6)
+	}
 	if rng.IntN(3) == 0 { // gradients that grow at some time
 		at := uint64(rng.IntN(6))
 		h.program.gradient = func(_ *worker, step uint64, m int, _ []int, mean []float32) {
@@ -243,8 +246,9 @@ func TestHistories(t *testing.T) {
 							t.Errorf("history %d: %s has made steps again: %v", seed, w.name, w.updates)
 						}
 					}
-					// Where steps are made again on purpose, their micro-batches are too.
-					if h.program.every == 1 && h.program.gradient == nil {
+					// Where steps are made again on purpose, their micro-batches are too, and
+					// witnesses compute what others have.
+					if h.program.every == 1 && h.program.gradient == nil && h.program.witness == 0 {
 						exact++
 						if err := h.check(h.without(all)); err != nil {
 							t.Errorf("history %d: %v", seed, err)

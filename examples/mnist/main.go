@@ -18,6 +18,8 @@
 //
 //	mnist -reproducible
 //	regroup run --workers 2:4 --recovery in-process -- mnist -reproducible
+//
+// With -witness too a worker that computes wrongly is found, and its slot gets no more work.
 package main
 
 import (
@@ -41,6 +43,7 @@ type config struct {
 	data                              string
 	stepTime                          time.Duration
 	reproducible                      bool
+	witness                           int
 }
 
 func main() {
@@ -62,9 +65,13 @@ func run() (err error) {
 	losses := flag.String("losses", "", "file to which rank 0 writes the loss of each step")
 	flag.DurationVar(&c.stepTime, "step-time", 0, "make a step last at least so long, so that people can watch")
 	flag.BoolVar(&c.reproducible, "reproducible", false, "the same weights, to the bit, whatever happens to the workers; commits after each step")
+	flag.IntVar(&c.witness, "witness", 0, "with -reproducible: how many micro-batches of a step a second worker computes, too, to find one that computes wrongly")
 	flag.Parse()
 	if c.epochs < 1 || c.batch < 1 || c.micro < 1 || c.commitEvery < 1 || c.rate <= 0 {
 		return fmt.Errorf("-epochs, -batch, -micro, -commit-every and -lr must be positive")
+	}
+	if c.witness < 0 || c.witness > 0 && !c.reproducible {
+		return fmt.Errorf("-witness is 0 or more, and needs -reproducible")
 	}
 	if c.reproducible { // or steps after the commit would be made again
 		c.commitEvery = 1

@@ -55,6 +55,7 @@ func newTrainer(c config, training, testing digits, out io.Writer) *trainer {
 	t.state.Object("results", &t.results)
 	if c.reproducible { // each layer is scaled alone
 		t.gradients = reproducible.New(t.state, "gradients", atB1, atW2-atB1, atB2-atW2, parameters-atB2, 1)
+		t.gradients.Witness(c.witness)
 	}
 	return t
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/regroup-io/regroup/events/errcode"
 	"github.com/regroup-io/regroup/events/spec"
 	"github.com/regroup-io/regroup/internal/english"
+	"github.com/regroup-io/regroup/internal/errorreport"
 	"github.com/regroup-io/regroup/internal/wait"
 	"github.com/regroup-io/regroup/services/cluster"
 )
@@ -65,7 +66,7 @@ same arguments. What each flag does here is in docs/torchrun.md.`,
 				env.Say(n)
 			}
 			err = t.run(cmd.Context(), job)
-			return errors.Join(err, reportError(os.Getenv(envErrorFile), t.ended, err, time.Now()))
+			return errors.Join(err, reportError(os.Getenv(errorreport.Env), t.ended, err, time.Now()))
 		},
 	}
 	command.Group(cmd.Flags(), "torchrun's flags", func() { t.options = add(cmd.Flags()) })
