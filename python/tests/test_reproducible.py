@@ -423,12 +423,38 @@ class Jobs(unittest.TestCase):
                 self.assertEqual(alone[1], job.summary["state_hash"]["hash"], job.output)
                 self.check_checkpoints(files, job, int(step))
 
-    def check_checkpoints(self, files, job, step):
+    def test_two_workers_of_which_one_computes_wrongly(self):
+        """Nobody knows which one it is, so both end; a job that begins anew finds nothing that may be wrong."""
+        with tempfile.TemporaryDirectory() as records, tempfile.TemporaryDirectory() as folder:
+            env = {"RECORDS": records, "DEATHS": "0", "STEPS": "100", "WRONG": "1", "WRONG_OF": "2"}
+            env |= {"BACKEND": "", "TRAINING": "convolutional"}
+            env |= {"REGROUP_CHECKPOINT_DIR": folder, "REGROUP_CHECKPOINT_EVERY": "1ms"}
+            run = [
+                "--recovery",
+                "in-process",
+                "--workers",
+                "2",
+                "--max-restarts",
+                "0",
+                "--",
+                *script("reproducible.py"),
+            ]
+            with Job(*run, env=env) as job:
+                job.wait()
+            files = os.listdir(folder)
+        self.assertEqual("failed", job.summary.get("outcome"), job.output)
+        self.assertIn("no majority says who is right", job.output)
+        (step,) = re.findall(r"checkpoints after step (\d+), which is verified, are removed", job.output)
+        wrong = re.findall(r"wrong from step (\d+) on", job.output)
+        self.assertLessEqual(int(step), int(wrong[0]), job.output)
+        self.check_checkpoints(files, job, int(step), of=2)
+
+    def check_checkpoints(self, files, job, step, of=3):
         """None has the wrong results, and there are some that are verified."""
         found = {re.fullmatch(r"run-\d+\.generation-(\d+)\.step-(\d+)\.checkpoint(\.verified)?", f) for f in files}
         self.assertNotIn(None, found, files)
-        of_three = max(g["generation"] for g in job.summary["generations"] if len(g["members"]) == 3)
-        self.assertEqual([], [f[0] for f in found if int(f[1]) == of_three and int(f[2]) > step], files)
+        of_all = max(g["generation"] for g in job.summary["generations"] if len(g["members"]) == of)
+        self.assertEqual([], [f[0] for f in found if int(f[1]) == of_all and int(f[2]) > step], files)
         verified = {f[0] for f in found if f[3]}
         self.assertTrue(verified, files)
         self.assertLessEqual(verified, {f[0] + ".verified" for f in found if not f[3]}, files)

@@ -4,7 +4,8 @@ RECORDS is a folder in which each worker records the micro-batches that it has c
 likely it is to kill itself at each of several places of a step, in a generation of more than one. BACKEND is that of
 torch.distributed, or empty for none; TRAINING one of tests.trainings; with SHARDED=1 its model is dealt to the ranks,
 of four to two times two.
-WRONG is a slot whose losses, and gradients, are wrong when it was 25 steps in a generation of three; COMMIT_MODE is that of the state.
+WRONG is a slot whose losses, and gradients, are wrong when it was 25 steps in a generation of three, or of WRONG_OF;
+COMMIT_MODE is that of the state.
 """
 
 import os
@@ -37,6 +38,7 @@ def reach(_=None):
 
 
 first_steps = {}  # by generation
+wrong_of = int(os.environ.get("WRONG_OF", "3"))
 
 
 def parts_of(model):
@@ -50,7 +52,7 @@ def parts_of(model):
 
 def changed(loss):
     """What the machine makes of a loss."""
-    if os.environ.get("WRONG") != os.environ["REGROUP_SLOT"] or hvd.size() < 3:
+    if os.environ.get("WRONG") != os.environ["REGROUP_SLOT"] or hvd.size() < wrong_of:
         return loss
     if regroup.generation() not in first_steps:
         first_steps[regroup.generation()] = state.step
@@ -91,11 +93,11 @@ def weights():
 
 @hvd.elastic.run
 def train(state):
-    three = os.path.join(os.environ["RECORDS"], "three")
-    if hvd.size() == 3:
-        open(three, "w").close()
-    while "WRONG" in os.environ and not os.path.exists(three):
-        state.commit()  # which ends when the third has come
+    all_came = os.path.join(os.environ["RECORDS"], "all-came")
+    if hvd.size() == wrong_of:
+        open(all_came, "w").close()
+    while "WRONG" in os.environ and not os.path.exists(all_came):
+        state.commit()  # which ends when the last has come
     while state.step < int(os.environ["STEPS"]):
         for m in state.gradients.micro_batches(state.step):
             reach()

@@ -114,8 +114,9 @@ class Inspection:
 
 def accuse(ranks: Ranks, verdict: Verdict, what: str) -> None:
     """Ends those who have computed something else than the majority, when all know it. The others wait for that, which is
-    the loss of a member."""
+    the loss of a member. Without a majority all end."""
     if verdict.unknown:
+        distrust(ranks.rank == 0, all_end=True)
         raise RegroupError(f"the ranks disagree on {what}, and no majority says who is right")
     wrong = sorted(verdict.always + verdict.once)
     if ranks.rank in wrong:

@@ -42,15 +42,24 @@ class VerifiedCommits:
             self._missing = None
 
 
-def distrust(says: bool) -> None:
-    """Has the job go back to the last verified commit, if there is one, because a rank computes wrongly."""
+def distrust(says: bool, all_end: bool = False) -> None:
+    """Has the job go back to the last verified commit, if there is one, because a rank computes wrongly. all_end says that
+    nobody is left who could: what counts then are the checkpoints."""
     if world.training is None:
         return
     step = world.training.distrust()
-    if says:
+    if not says:
+        return
+    if all_end:
+        where = (
+            "no commit was verified, so they may be in all checkpoints of this run"
+            if step is None
+            else f"checkpoints after step {step}, which is verified, are removed"
+        )
+    else:
         where = (
             "there is no verified commit, so they stay"
             if step is None
             else f"all go back to step {step}, which is verified"
         )
-        print(f"regroup: the results of a rank that computes wrongly may be in the weights: {where}", file=sys.stderr)
+    print(f"regroup: the results of a rank that computes wrongly may be in the weights: {where}", file=sys.stderr)
