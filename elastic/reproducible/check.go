@@ -27,6 +27,13 @@ func corrupt(format string, args ...any) error {
 	return errors.Join(err, errorreport.Raised("reproducible.SilentCorruptionError", text))
 }
 
+// undecided returns the error of all ranks where no majority says who is right, when all know it:
+// one that took the end of another for a loss would go on alone.
+func undecided(ctx context.Context, s *elastic.Session, what string) error {
+	_ = s.Comm().Barrier(ctx) // one that has left knows it
+	return fmt.Errorf("reproducible: the ranks disagree on %s, and no majority says who is right", what)
+}
+
 // CheckState compares the state of the training on all ranks, reports its hash to the job, and
 // returns it: 32 hexadecimal digits, the same for equal tensors with equal names. The job shows it,
 // and `regroup verify` compares it with that of another job. All ranks call it after the same step:
@@ -43,8 +50,21 @@ func CheckState(ctx context.Context, s *elastic.Session, tensors map[string][]fl
 	if err != nil {
 		return "", err
 	}
-	if err := judge(all, s.Rank, s.Step()); err != nil {
-		return "", err
+	hashes := make([]string, len(all))
+	for r, h := range all {
+		hashes[r] = string(h)
+	}
+	switch right, ok := majority(hashes); {
+	case !ok:
+		return "", undecided(ctx, s, fmt.Sprintf("the state after step %d", s.Step()))
+	case hash != right:
+		others := 0
+		for _, h := range hashes {
+			if h == right {
+				others++
+			}
+		}
+		return "", corrupt("rank %d has another state after step %d than %d others", s.Rank, s.Step(), others)
 	}
 	if s.Rank == 0 {
 		s.ReportHash(ctx, hash, each)
@@ -64,25 +84,3 @@ func hashOf(tensors map[string][]float32) (hash string, each map[string]string) 
 }
 
 func digest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
-
-// judge compares the hashes of the ranks.
-func judge(all [][]byte, rank int, step uint64) error {
-	hashes := make([]string, len(all))
-	for r, h := range all {
-		hashes[r] = string(h)
-	}
-	right, ok := majority(hashes)
-	switch {
-	case !ok:
-		return fmt.Errorf("reproducible: the ranks disagree on the state after step %d, and no majority says who is right", step)
-	case hashes[rank] == right:
-		return nil
-	}
-	others := 0
-	for _, h := range hashes {
-		if h == right {
-			others++
-		}
-	}
-	return corrupt("rank %d has another state after step %d than %d others", rank, step, others)
-}

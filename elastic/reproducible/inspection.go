@@ -116,8 +116,18 @@ func (a *Accumulator) settle(ctx context.Context, s *elastic.Session, b samples.
 		if err != nil {
 			return err
 		}
-		if err := d.settle(rows, s.Rank, a.at.step); err != nil {
-			return err
+		what := fmt.Sprintf("micro-batch %d of step %d", d.m, a.at.step)
+		v, ok := d.decide(rows)
+		if !ok {
+			return undecided(ctx, s, what)
+		}
+		// Those who are right get no error: that of the others is the loss of a member.
+		others := s.World - len(v.always) - len(v.once)
+		switch {
+		case slices.Contains(v.always, s.Rank):
+			return corrupt("rank %d has another result for %s than %d others", s.Rank, what, others)
+		case slices.Contains(v.once, s.Rank):
+			return corrupt("rank %d has another result for %s than %d others, which it did not repeat", s.Rank, what, others)
 		}
 	}
 	return nil
@@ -139,29 +149,19 @@ func (i *inspection) disputes(rows [][]uint64) (found []dispute) {
 	return found
 }
 
-// settle decides by the results of all ranks, each with whether it is finite. Those who are right
-// get no error: that of the others is the loss of a member.
-func (d dispute) settle(rows [][]uint64, rank int, step uint64) error {
+// decide decides by the results of all ranks, each with whether it is finite.
+func (d dispute) decide(rows [][]uint64) (v verdict, ok bool) {
 	second := make([]uint64, len(rows))
 	for r, row := range rows {
 		second[r] = row[0]
 	}
-	what := fmt.Sprintf("micro-batch %d of step %d", d.m, step)
-	v, ok := decide(d.first, second)
-	if !ok {
-		return fmt.Errorf("reproducible: the ranks disagree on %s, and no majority says who is right", what)
+	if v, ok = decide(d.first, second); !ok {
+		return v, false
 	}
 	if finite := rows[slices.Index(second, v.right)][1]; finite == 0 { // wherever it is computed
 		v.once = slices.DeleteFunc(v.once, func(r int) bool { return d.first[r] == notFinite })
 	}
-	others := len(rows) - len(v.always) - len(v.once)
-	switch {
-	case slices.Contains(v.always, rank):
-		return corrupt("rank %d has another result for %s than %d others", rank, what, others)
-	case slices.Contains(v.once, rank):
-		return corrupt("rank %d has another result for %s than %d others, which it did not repeat", rank, what, others)
-	}
-	return nil
+	return v, true
 }
 
 // gather returns what each rank says, as many numbers of each.

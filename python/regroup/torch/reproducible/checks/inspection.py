@@ -117,6 +117,8 @@ def accuse(ranks: Ranks, verdict: Verdict, what: str) -> None:
     the loss of a member. Without a majority all end."""
     if verdict.unknown:
         distrust(ranks.rank == 0, all_end=True)
+        with suppress(Exception):  # all know it before one ends: who takes that for a loss goes on alone
+            ranks.gather(torch.tensor([0]))
         raise RegroupError(f"the ranks disagree on {what}, and no majority says who is right")
     wrong = sorted(verdict.always + verdict.once)
     if ranks.rank in wrong:
