@@ -69,6 +69,16 @@ def digits_loss(model: nn.Module, step: int, micro_batch: int) -> torch.Tensor:
     return nn.functional.cross_entropy(model(pictures[some] / 255), labels[some])
 
 
+def loss_of_two(model: nn.Module, step: int, micro_batch: int) -> torch.Tensor:
+    """From step 2 on some gradients come twice in a micro-batch: all of them, or those of one parameter before all."""
+    loss = digits_loss(model, step, micro_batch)
+    if step > 1 and micro_batch % 3 == 1:
+        loss.backward(retain_graph=True)
+    if step > 1 and micro_batch % 3 == 2:
+        (model[-1].weight * 0.1).sin().sum().backward()
+    return loss
+
+
 @functools.lru_cache(maxsize=None)  # once
 def text() -> Tuple[torch.Tensor, int]:
     """The characters of a text as numbers, and how many kinds there are."""
@@ -111,5 +121,6 @@ _CONVOLUTIONAL = Training(convolutional, functools.partial(torch.optim.SGD, lr=0
 TRAININGS: dict[str, Any] = {
     "convolutional": _CONVOLUTIONAL,
     "convolutional of 4": _CONVOLUTIONAL._replace(micro_batches=4),
+    "convolutional of two losses": _CONVOLUTIONAL._replace(loss=loss_of_two),
     "characters": Training(characters, functools.partial(torch.optim.AdamW, lr=0.01), characters_loss, 7, clip=0.5),
 }

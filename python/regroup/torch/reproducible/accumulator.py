@@ -284,6 +284,7 @@ class GradientAccumulator:
             self._clear()
             self._buffers.begin()
         else:
+            self._once = False if self._several else self._once
             self._buffers.restore()
         self._inside = True
 

@@ -185,7 +185,7 @@ class ReplicatedTotals:
         #: By parameter: how many gradients of a micro-batch were added that was interrupted. It is to be gone on with.
         self.partial: Dict[int, int] = {}
         self._skips: Dict[int, int] = {}  # the same, of the micro-batch that goes on
-        self.several = False  # gradients of a parameter came in a micro-batch of this pass
+        self.several = False  # gradients of a parameter came in a micro-batch of what is kept
         self._additions = Additions(len(parameters))
         self._next = 0  # the bucket whose sum is started next: all ranks start them in one order
         self._ranks: Optional[Ranks] = None  # in the last micro-batch of this rank: of the sums that are started
@@ -199,13 +199,14 @@ class ReplicatedTotals:
         """Forgets what was added."""
         self._additions.clear()
         self.partial.clear()
+        self.several = False
         for bucket in self._buckets:
             bucket.clear()
 
     def begin_pass(self, direct: bool, shifts: Optional[List[int]], once: bool) -> None:
         """Begins a pass over the step's micro-batches. If gradients come once in each, several are taken together; if it
         is direct, too, each rank has one micro-batch."""
-        self.several, self._direct = False, direct
+        self._direct = direct
         if self._together != once:
             self._hook(once)
         for bucket in self._buckets:
