@@ -124,3 +124,6 @@ TRAININGS: dict[str, Any] = {
     "convolutional of two losses": _CONVOLUTIONAL._replace(loss=loss_of_two),
     "characters": Training(characters, functools.partial(torch.optim.AdamW, lr=0.01), characters_loss, 7, clip=0.5),
 }
+
+#: Those that fully_shard can deal: it knows nothing of a loss that is not of the model's result.
+DEALT = [name for name, training in TRAININGS.items() if training.loss is not loss_of_two]

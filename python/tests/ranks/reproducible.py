@@ -16,7 +16,7 @@ from regroup.errors import DivergedError, InvalidArgumentError, RegroupError, Si
 from regroup.torch.reproducible import GradientAccumulator, allreduce_hook, ddp_hook, exchange
 
 from ..histories import digest, digest_of
-from ..trainings import TRAININGS
+from ..trainings import DEALT, TRAININGS
 
 dist.init_process_group("gloo")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
@@ -167,7 +167,7 @@ def case_sharded_models():
     """fully_shard changes nothing: the bits are those of a model that each rank has."""
     if not SHARDS:
         return
-    for name in TRAININGS:
+    for name in DEALT:
         training = TRAININGS[name]
         net, optimizer = training.make()
         group = GROUPS[0] if RANK == 0 else None

@@ -8,7 +8,7 @@ from regroup.errors import UnsupportedError
 from regroup.torch.reproducible import GradientAccumulator
 
 from ..histories import digest, digest_of
-from ..trainings import TRAININGS
+from ..trainings import DEALT, TRAININGS
 
 dist.init_process_group("gloo")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
@@ -46,7 +46,7 @@ def train(training, net, optimizer, group=None, witness=0):
 
 
 def case_the_bits_are_those_of_one_rank_alone():
-    for name in TRAININGS:
+    for name in DEALT:
         alone = [None]
         if RANK == 0:
             net, optimizer = TRAININGS[name].make()
