@@ -439,17 +439,8 @@ class Jobs(unittest.TestCase):
             env = {"RECORDS": records, "DEATHS": "0", "STEPS": "100", "WRONG": "1", "WRONG_OF": "2"}
             env |= {"BACKEND": "", "TRAINING": "convolutional"}
             env |= {"REGROUP_CHECKPOINT_DIR": folder, "REGROUP_CHECKPOINT_EVERY": "1ms"}
-            run = [
-                "--recovery",
-                "in-process",
-                "--workers",
-                "2",
-                "--max-restarts",
-                "0",
-                "--",
-                *script("reproducible.py"),
-            ]
-            with Job(*run, env=env) as job:
+            run = "--recovery in-process --workers 2 --max-restarts 0 --".split()
+            with Job(*run, *script("reproducible.py"), env=env) as job:
                 job.wait()
             files = os.listdir(folder)
         self.assertEqual("failed", job.summary.get("outcome"), job.output)
